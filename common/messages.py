@@ -1,0 +1,367 @@
+"""Every message between the four processes, and how one becomes frames on the wire.
+
+A message is a multipart ZeroMQ message: one msgpack header (:class:`Header`) that holds the typed body and describes
+the arrays, then one raw contiguous frame per array. Arrays arrive as read-only NumPy views of the received frames.
+Unknown fields, other versions and frames of the wrong size are refused with :class:`MessageError`.
+
+``source`` and ``target`` are incarnations: a fresh id for each life of a process. What comes from, or was meant for, an
+earlier life is dropped by the receiver.
+
+Shapes: T positions of a prompt, 11 rows (the token and its ten codes), n rows of a step, 10 codebooks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+import zmq
+from msgspec import Struct
+
+PROTOCOL_VERSION = 1
+PROMPT_ROWS = 11
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Role: TypeAlias = Literal["gateway", "ar_worker", "vocoder_worker"]
+FinishReason: TypeAlias = Literal["stop", "length", "cancelled", "slow_client", "timeout", "rejected", "error"]
+
+
+class MessageError(ValueError):
+    """Frames that are no message of this version."""
+
+
+class Body(Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+    """Base of all message bodies; the class name is the tag."""
+
+
+# Any peer and the scheduler -------------------------------------------------------------------------------------------
+
+
+class GatewayHello(Body, frozen=True):
+    """A gateway registers; it has no request in flight."""
+
+    name: str
+
+
+class ArWorkerHello(Body, frozen=True):
+    """An AR worker registers, loaded and warm, with empty slots."""
+
+    name: str
+    slots: int
+    pages: int
+    page_size: int
+
+
+class VocoderWorkerHello(Body, frozen=True):
+    """A vocoder worker registers, loaded and warm. Gateways connect to ``audio_endpoint`` for the sound."""
+
+    name: str
+    slots: int
+    audio_endpoint: str
+
+
+class Welcome(Body, frozen=True):
+    """The scheduler's answer to a hello: from now on its incarnation is known."""
+
+
+class Ping(Body, frozen=True):
+    """From the scheduler, at a fixed interval; also how it learns at once that a peer has gone."""
+
+
+class Pong(Body, frozen=True):
+    pass
+
+
+class Leaving(Body, frozen=True):
+    """A worker was asked to stop: give it nothing new. It ends when the scheduler says :class:`Shutdown`."""
+
+
+class Shutdown(Body, frozen=True):
+    """The scheduler has no more work for this worker."""
+
+
+# Gateway and scheduler ------------------------------------------------------------------------------------------------
+
+
+class Sampling(Struct, frozen=True, forbid_unknown_fields=True):
+    """Sampling of one request. A temperature of 0 is greedy. ``fast_temperature`` holds for codebooks 1 to 9."""
+
+    temperature: float
+    fast_temperature: float
+    top_p: float
+    top_k: int
+    seed: int
+
+
+class Failure(Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a request failed, as the client is told: an HTTP status, a code, a sentence, and when to try again."""
+
+    status: int
+    code: str
+    message: str
+    retry_after: int | None = None  # seconds
+
+
+class Submit(Body, frozen=True):
+    """A request. Array: prompt int32 [11, T], the turns one after another, ``turns`` positions each.
+
+    The first turn is the whole beginning of the conversation; each later one is what stands between the codes of the
+    turn before and its own. ``max_frames`` bounds the frames of all turns together. ``deadline`` is how long the request
+    may wait for its first frame, in seconds from its arrival; None: for ever.
+    """
+
+    request: str
+    output: Literal["audio", "codes"]
+    streaming: bool
+    sampling: Sampling
+    max_frames: int
+    turns: list[int]
+    deadline: float | None
+
+
+class Cancel(Body, frozen=True):
+    """The client of a request has gone, or was too slow."""
+
+    request: str
+    reason: FinishReason
+
+
+class Credit(Body, frozen=True):
+    """Clients have read up to these frames. Cumulative: may come late, twice, or out of order."""
+
+    read: list[tuple[str, int]]
+
+
+class EncodeAudio(Body, frozen=True):
+    """Encode reference audio. Array: samples float32 [samples] at the codec's rate, within -1 and 1."""
+
+    request: str
+
+
+class FrameSpan(Struct, frozen=True, forbid_unknown_fields=True):
+    """``frames`` frames of a request, from frame number ``first`` (counted from 0) on."""
+
+    request: str
+    first: int
+    frames: int
+
+
+class Codes(Body, frozen=True):
+    """Codes of requests that asked for codes. Array: int16 [sum of frames, 10], span after span."""
+
+    spans: list[FrameSpan]
+
+
+class Ended(Body, frozen=True):
+    """A request has ended with ``frames`` frames in all; those still on their way belong to it."""
+
+    request: str
+    reason: FinishReason
+    frames: int
+    failure: Failure | None = None
+
+
+class Encoded(Body, frozen=True):
+    """Codes of reference audio, or why there are none. Array: int16 [10, frames] (none with a failure)."""
+
+    request: str
+    failure: Failure | None = None
+
+
+class VocoderAddress(Struct, frozen=True, forbid_unknown_fields=True):
+    incarnation: str
+    endpoint: str
+
+
+class GroupState(Body, frozen=True):
+    """What the scheduler knows of the group, sent to gateways at each change. ``processes``: name to state."""
+
+    ready: bool
+    processes: dict[str, str]
+    vocoders: list[VocoderAddress]
+
+
+class Attached(Body, frozen=True):
+    """This gateway can receive sound from that vocoder worker."""
+
+    vocoder: str
+
+
+# Scheduler and AR worker ----------------------------------------------------------------------------------------------
+
+
+class Assign(Struct, frozen=True, forbid_unknown_fields=True):
+    """A slot begins a new sequence: its pages, window and counters start empty."""
+
+    slot: int
+    sampling: Sampling
+
+
+class Prefill(Struct, frozen=True, forbid_unknown_fields=True):
+    """``tokens`` prompt positions of a slot from position ``start`` on; ``sample``: the last one yields a frame."""
+
+    slot: int
+    start: int
+    tokens: int
+    sample: bool
+
+
+class StepPlan(Body, frozen=True):
+    """One step. Order of effect: release, assign, page appends, prefills and decodes.
+
+    Arrays: prompt int32 [11, sum of prefill tokens]; decode slots int32 [d]; page appends int32 [p, 3] (slot, index in
+    the slot's page table, page). A decode feeds the slot's last frame at its next position and yields the next frame.
+    """
+
+    step: int
+    released: list[int]
+    assigned: list[Assign]
+    prefills: list[Prefill]
+
+
+class StepDone(Body, frozen=True):
+    """The answer to a plan. Arrays: codes int16 [n, 10]; ended uint8 [n], 1 where the end token was drawn (the codes of
+    such a row are no frame). Rows: prefills with ``sample`` in the plan's order, then the decodes in order.
+
+    ``duration`` is the device's time for the step, in seconds.
+    """
+
+    step: int
+    duration: float
+
+
+# Scheduler and vocoder worker -----------------------------------------------------------------------------------------
+
+
+class DecodeItem(Struct, frozen=True, forbid_unknown_fields=True):
+    """Frames of a stream to turn into sound; ``reset`` starts the slot anew (the first chunk)."""
+
+    request: str
+    gateway: str
+    slot: int
+    first: int
+    frames: int
+    reset: bool
+
+
+class DecodePlan(Body, frozen=True):
+    """One vocoder call. Array: codes int16 [sum of frames, 10], item after item, as sampled."""
+
+    call: int
+    items: list[DecodeItem]
+
+
+class DecodeDone(Body, frozen=True):
+    """All sound of a call was sent, except to the gateways named (incarnations), which are gone."""
+
+    call: int
+    duration: float
+    unreachable: list[str]
+
+
+# Vocoder worker and gateway -------------------------------------------------------------------------------------------
+
+
+class Attach(Body, frozen=True):
+    """A gateway asks a vocoder worker to send it the sound of its requests; answered by :class:`Attached`."""
+
+
+class Audio(Body, frozen=True):
+    """Sound. Arrays: one float32 [frames * hop] per span, within -1 and 1."""
+
+    spans: list[FrameSpan]
+
+
+AnyBody: TypeAlias = (
+    GatewayHello
+    | ArWorkerHello
+    | VocoderWorkerHello
+    | Welcome
+    | Ping
+    | Pong
+    | Leaving
+    | Shutdown
+    | Submit
+    | Cancel
+    | Credit
+    | EncodeAudio
+    | Codes
+    | Ended
+    | Encoded
+    | GroupState
+    | Attached
+    | StepPlan
+    | StepDone
+    | DecodePlan
+    | DecodeDone
+    | Attach
+    | Audio
+)
+
+
+class ArrayInfo(Struct, frozen=True, forbid_unknown_fields=True):
+    dtype: Literal["int16", "int32", "uint8", "float32"]
+    shape: list[int]
+
+
+class Header(Struct, frozen=True, forbid_unknown_fields=True):
+    version: int
+    source: str
+    target: str
+    body: AnyBody
+    arrays: list[ArrayInfo]
+
+
+class Message(NamedTuple):
+    """A received message. ``arrays`` are read-only views of the received frames."""
+
+    source: str
+    target: str
+    body: AnyBody
+    arrays: list[Array]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Header)
+
+
+def pack(body: AnyBody, arrays: Sequence[Array] = (), *, source: str, target: str) -> list[Any]:
+    """Frames of a message: the header, then one contiguous buffer per array (not copied when contiguous)."""
+    buffers = [np.ascontiguousarray(array) for array in arrays]
+    infos = [ArrayInfo(buffer.dtype.name, list(buffer.shape)) for buffer in buffers]  # type: ignore[arg-type]
+    header = _encoder.encode(Header(PROTOCOL_VERSION, source, target, body, infos))
+    return [header, *(buffer.reshape(-1).view(np.uint8) for buffer in buffers)]
+
+
+def unpack(frames: Sequence[zmq.Frame | bytes]) -> Message:
+    """The message in these frames.
+
+    Raises:
+        MessageError: not a message of this version, or arrays that don't fit their description.
+    """
+    try:
+        header = _decoder.decode(_buffer(frames[0]))
+    except (IndexError, msgspec.DecodeError) as error:
+        raise MessageError(f"not a message: {error}") from None
+    if header.version != PROTOCOL_VERSION:
+        raise MessageError(f"protocol version {header.version}, not {PROTOCOL_VERSION}")
+    if len(frames) - 1 != len(header.arrays):
+        raise MessageError(f"{len(frames) - 1} array frames, header says {len(header.arrays)}")
+    arrays = [_view(info, _buffer(frame)) for info, frame in zip(header.arrays, frames[1:], strict=True)]
+    return Message(header.source, header.target, header.body, arrays)
+
+
+def _buffer(frame: zmq.Frame | bytes) -> memoryview | bytes:
+    return frame.buffer if isinstance(frame, zmq.Frame) else frame
+
+
+def _view(info: ArrayInfo, buffer: memoryview | bytes) -> Array:
+    dtype = np.dtype(info.dtype)
+    if min(info.shape, default=0) < 0 or math.prod(info.shape) * dtype.itemsize != len(buffer):
+        raise MessageError(f"{info.dtype} {info.shape} does not fit {len(buffer)} bytes")
+    array = np.frombuffer(buffer, dtype).reshape(info.shape)
+    array.flags.writeable = False
+    return array
