@@ -1,8 +1,8 @@
 """The metadata of an S2 checkpoint directory: what its JSON files say, without any weights and without torch.
 
-Three rooms read it: the gateway (tokenizer ids, sample rate, default sampling), the AR worker (model dimensions) and the
-vocoder worker (codec dimensions). Formats: config.json of model type ``fish_qwen3_omni`` (S2) or ``dual_ar`` (the older
-flat form), generation_config.json, codec_config.json and tokenizer.json.
+Three rooms read it: the gateway (tokenizer ids, sample rate, default sampling), the AR worker (model dimensions) and
+the vocoder worker (codec dimensions). Formats: config.json of model type ``fish_qwen3_omni`` (S2) or ``dual_ar`` (the
+older flat form), generation_config.json, codec_config.json and tokenizer.json.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ModelConfig(Struct, frozen=True):
 
 
 class GenerationConfig(Struct, frozen=True):
-    """Default sampling of a checkpoint. ``fast_temperature`` applies to the nine residual codes; None: as ``temperature``."""
+    """Default sampling of a checkpoint. ``fast_temperature`` holds for the residual codes; None: as ``temperature``."""
 
     temperature: float = 0.8
     top_p: float = 0.8
@@ -201,7 +201,9 @@ def _semantic_range(directory: Path, codebook_size: int) -> tuple[int, int]:
     ids = [tokens.get(f"<|semantic:{code}|>") for code in range(codebook_size)]
     begin = ids[0]
     if begin is None or ids != list(range(begin, begin + codebook_size)):
-        raise CheckpointError(f"{directory / 'tokenizer.json'}: <|semantic:0..{codebook_size - 1}|> are not consecutive ids")
+        raise CheckpointError(
+            f"{directory / 'tokenizer.json'}: <|semantic:0..{codebook_size - 1}|> are not consecutive ids"
+        )
     return begin, begin + codebook_size - 1
 
 
@@ -291,5 +293,7 @@ def load_codec_config(directory: Path) -> CodecConfig:
     if not config.hop == encoder_hop == values.get("samples_per_frame", config.hop):
         raise CheckpointError(f"{path}: encoder, decoder and samples_per_frame disagree about the samples per frame")
     if 1 + config.quantizer.residual_codebooks != NUM_CODEBOOKS:
-        raise CheckpointError(f"{path}: {config.quantizer.residual_codebooks} residual codebooks, not {NUM_CODEBOOKS - 1}")
+        raise CheckpointError(
+            f"{path}: {config.quantizer.residual_codebooks} residual codebooks, not {NUM_CODEBOOKS - 1}"
+        )
     return config

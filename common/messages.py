@@ -53,6 +53,7 @@ class ArWorkerHello(Body, frozen=True):
     slots: int
     pages: int
     page_size: int
+    context: int  # most positions of one sequence
 
 
 class VocoderWorkerHello(Body, frozen=True):
@@ -65,6 +66,10 @@ class VocoderWorkerHello(Body, frozen=True):
 
 class Welcome(Body, frozen=True):
     """The scheduler's answer to a hello: from now on its incarnation is known."""
+
+
+class Disowned(Body, frozen=True):
+    """The scheduler does not know the peer (any more): it is to forget its state and register anew."""
 
 
 class Ping(Body, frozen=True):
@@ -109,8 +114,8 @@ class Submit(Body, frozen=True):
     """A request. Array: prompt int32 [11, T], the turns one after another, ``turns`` positions each.
 
     The first turn is the whole beginning of the conversation; each later one is what stands between the codes of the
-    turn before and its own. ``max_frames`` bounds the frames of all turns together. ``deadline`` is how long the request
-    may wait for its first frame, in seconds from its arrival; None: for ever.
+    turn before and its own. ``max_frames`` bounds the frames of all turns together. ``deadline`` is how long the
+    request may wait for its admission, in seconds from its arrival; None: for ever.
     """
 
     request: str
@@ -201,12 +206,16 @@ class Assign(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Prefill(Struct, frozen=True, forbid_unknown_fields=True):
-    """``tokens`` prompt positions of a slot from position ``start`` on; ``sample``: the last one yields a frame."""
+    """``tokens`` prompt positions of a slot from position ``start`` on; ``sample``: the last one yields a frame.
+
+    Such a last span begins a turn: its repetition window is empty, and ``frame`` is the number of that first frame.
+    """
 
     slot: int
     start: int
     tokens: int
     sample: bool
+    frame: int = 0
 
 
 class StepPlan(Body, frozen=True):
@@ -280,6 +289,7 @@ AnyBody: TypeAlias = (
     | ArWorkerHello
     | VocoderWorkerHello
     | Welcome
+    | Disowned
     | Ping
     | Pong
     | Leaving

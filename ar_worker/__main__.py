@@ -1,0 +1,58 @@
+"""``python -m ar_worker --run-dir DIR``: the AR worker process."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from ar_worker.cost import CostExecutor
+from ar_worker.interface import Executor
+from ar_worker.worker import ArWorker
+from common import process
+from common.checkpoint import CheckpointError, load_model_config
+from common.config import Config, threads_per_worker
+from common.transport import Context
+
+log = logging.getLogger("ar_worker")
+
+
+def make_executor(config: Config) -> Executor:
+    """The executor that the configuration names; only that of torch imports torch."""
+    settings = config.ar_worker
+    if settings.executor == "cost":
+        return CostExecutor(settings.slots, settings.cost)
+    from ar_worker.executor import ExecutorSettings, TorchExecutor
+
+    return TorchExecutor(
+        config.model_dir,
+        ExecutorSettings(
+            device=settings.device,
+            dtype=settings.dtype,
+            slots=settings.slots,
+            pages=settings.pages,
+            page_size=settings.page_size,
+            max_prefill_tokens=config.scheduler.prefill_budget,
+            threads=threads_per_worker(settings.threads),
+            deterministic=settings.deterministic,
+        ),
+    )
+
+
+def main() -> int:
+    this = process.start("ar_worker")
+    try:
+        context_length = load_model_config(this.config.model_dir).max_seq_len
+        executor = make_executor(this.config)
+    except CheckpointError as error:
+        log.error("can't load the model: %s", error)
+        return 1
+    log.info("model loaded", extra={"memory_bytes": executor.memory_bytes, "slots": this.config.ar_worker.slots})
+    executor.warm_up()
+    context = Context()
+    ArWorker(this, context, executor, context_length).run()
+    context.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

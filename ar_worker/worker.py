@@ -1,0 +1,39 @@
+"""The AR worker's compute loop: one step plan after another."""
+
+from __future__ import annotations
+
+import logging
+
+from ar_worker.interface import Executor
+from ar_worker.metrics import ArMetrics
+from common.messages import ArWorkerHello, Message, StepDone, StepPlan
+from common.process import Process
+from common.transport import Context
+from common.worker import Stop, WorkerLink
+
+log = logging.getLogger(__name__)
+
+
+class ArWorker:
+    """Runs an executor under a scheduler. ``context_length``: most positions of one sequence."""
+
+    def __init__(self, process: Process, context: Context, executor: Executor, context_length: int) -> None:
+        self._executor = executor
+        self._metrics = ArMetrics(process.registry, executor)
+        settings = process.config.ar_worker
+        hello = ArWorkerHello(process.name, settings.slots, settings.pages, settings.page_size, context_length)
+        self._link = WorkerLink(process, context, hello)
+
+    def run(self) -> None:
+        """Serve until told to stop. A reset needs nothing: an assignment starts its slot anew."""
+        with self._link:
+            while not isinstance(work := self._link.inbox.get(), Stop):
+                if isinstance(work, Message):
+                    self._handle(work)
+
+    def _handle(self, message: Message) -> None:
+        if not isinstance(message.body, StepPlan):
+            log.warning("unexpected message", extra={"body": type(message.body).__name__})
+            return
+        output = self._executor.execute(message.body, message.arrays)
+        self._link.send(StepDone(message.body.step, output.duration), [output.codes, output.ended])

@@ -1,0 +1,204 @@
+"""The configuration of a process group: sections, defaults, ranges, and how a TOML file and overrides become one.
+
+Unknown sections and keys are refused. ``deploy`` resolves the configuration once and writes it to the run directory;
+every process reads that file, so all see the same.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from common.files import write_atomically
+
+CONFIG_FILE = "config.json"
+ROOT = Path(__file__).resolve().parent.parent
+
+Positive = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(ge=0)]
+PositiveSeconds = Annotated[float, Meta(gt=0)]
+
+
+class ConfigError(ValueError):
+    """A configuration that can't be used; the message names the section and key."""
+
+
+class Section(Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of all sections."""
+
+
+class Model(Section, frozen=True):
+    """Which checkpoint is served."""
+
+    dir: str = "models/mini"  # relative paths: from the root of the project
+
+
+class Gateway(Section, frozen=True):
+    """The HTTP server."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8080  # 0: any free port
+    max_text_length: Positive = 20_000  # characters
+    max_body_bytes: Positive = 32 * 1024 * 1024
+    first_audio_deadline: PositiveSeconds = 20.0  # then the request is refused with 503
+    min_frames_cap_seconds: PositiveSeconds = 30.0  # sound that even the shortest text may become
+    seconds_per_byte_cap: PositiveSeconds = 0.25  # and what each UTF-8 byte of text adds up to
+    slow_client_timeout: PositiveSeconds = 30.0  # a client that reads nothing for so long, with sound waiting
+    encoder_threads: Positive = 2
+    reference_seconds: tuple[PositiveSeconds, PositiveSeconds] = (1.0, 60.0)  # shortest and longest reference audio
+    max_voices: Positive = 1000
+    drain_timeout: Seconds = 30.0
+
+
+class Scheduler(Section, frozen=True):
+    """Who waits, who runs, and what becomes sound when."""
+
+    max_waiting: Positive = 256  # then 429
+    prefill_budget: Positive = 512  # prompt tokens per step
+    max_batch: Positive = 128  # sequences per step
+    look_ahead: bool = True  # send step k+1 before the answer to step k
+    max_first_chunk: Annotated[int, Meta(ge=1, le=64)] = 8  # frames
+    max_chunk: Annotated[int, Meta(ge=1, le=512)] = 48  # frames
+    max_call_frames: Positive = 512  # frames per vocoder call
+    unread_seconds: PositiveSeconds = 20.0  # sound sent to a client that it has not read; then the vocoder waits
+    worker_timeout: PositiveSeconds = 5.0  # a worker that does not answer pings for so long is lost
+    max_encodes: Positive = 64  # reference clips waiting to be encoded
+    drain_timeout: Seconds = 35.0
+
+
+class ArCost(Section, frozen=True):
+    """Cost of a step: base + per sequence + per prefill token. ``frames``: length of every sequence, 0: endless."""
+
+    base_ms: Annotated[float, Meta(ge=0)] = 4.0
+    per_sequence_ms: Annotated[float, Meta(ge=0)] = 0.05
+    per_prefill_token_ms: Annotated[float, Meta(ge=0)] = 0.0123
+    frames: Annotated[int, Meta(ge=0)] = 0
+
+
+class VocoderCost(Section, frozen=True):
+    """Cost model of a vocoder call: base + per frame."""
+
+    base_ms: Annotated[float, Meta(ge=0)] = 3.0
+    per_frame_ms: Annotated[float, Meta(ge=0)] = 0.08
+
+
+class ArWorker(Section, frozen=True):
+    """The AR worker. ``threads`` 0: an equal share of the cores."""
+
+    executor: Literal["torch", "cost"] = "torch"
+    device: str = "auto"
+    dtype: Literal["auto", "fp32", "bf16"] = "auto"
+    deterministic: bool = False  # on a GPU; the CPU always is
+    slots: Annotated[int, Meta(ge=1, le=4096)] = 32
+    pages: Positive = 2048
+    page_size: Annotated[int, Meta(ge=1, le=1024)] = 16
+    threads: Annotated[int, Meta(ge=0)] = 0
+    cost: ArCost = field(default_factory=ArCost)
+
+
+class VocoderWorker(Section, frozen=True):
+    """The vocoder worker. ``threads`` 0: an equal share of the cores."""
+
+    executor: Literal["torch", "cost"] = "torch"
+    device: str = "auto"
+    slots: Annotated[int, Meta(ge=1, le=8192)] = 64
+    threads: Annotated[int, Meta(ge=0)] = 0
+    cost: VocoderCost = field(default_factory=VocoderCost)
+
+
+class Supervisor(Section, frozen=True):
+    """Starting and stopping the group."""
+
+    start_timeout: PositiveSeconds = 600.0
+    stop_timeout: PositiveSeconds = 45.0  # then a process is killed
+
+
+class Log(Section, frozen=True):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Config(Section, frozen=True):
+    """Everything. ``data_dir``: voices and what must last; ``run_dir``: sockets, logs, pids and ports of this run."""
+
+    data_dir: str = "data"
+    run_dir: str = ""
+    model: Model = field(default_factory=Model)
+    gateway: Gateway = field(default_factory=Gateway)
+    scheduler: Scheduler = field(default_factory=Scheduler)
+    ar_worker: ArWorker = field(default_factory=ArWorker)
+    vocoder_worker: VocoderWorker = field(default_factory=VocoderWorker)
+    supervisor: Supervisor = field(default_factory=Supervisor)
+    log: Log = field(default_factory=Log)
+
+    @property
+    def model_dir(self) -> Path:
+        return (ROOT / self.model.dir).resolve()
+
+    @property
+    def data_path(self) -> Path:
+        return (ROOT / self.data_dir).resolve()
+
+    @property
+    def run_path(self) -> Path:
+        return Path(self.run_dir)
+
+
+def resolve(file: Path | None = None, overrides: list[str] | None = None) -> Config:
+    """Defaults, then the TOML file, then ``section.key=value`` overrides.
+
+    Raises:
+        ConfigError: naming the file or override, and the key.
+    """
+    values: dict[str, Any] = {}
+    if file is not None:
+        try:
+            values = tomllib.loads(file.read_text())
+        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{file}: {error}") from None
+    for override in overrides or []:
+        _apply(values, override)
+    try:
+        return msgspec.convert(values, Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"configuration: {error}") from None
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    path, equals, text = override.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise ConfigError(f"{override!r} is not section.key=value")
+    for key in keys[:-1]:
+        values = values.setdefault(key, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"{override!r}: {key} is not a section")
+    values[keys[-1]] = _toml_value(text.strip())
+
+
+def _toml_value(text: str) -> Any:
+    """A value as TOML would read it; what is no TOML value is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def save(config: Config) -> None:
+    """Write the configuration to its run directory, for the processes of the group."""
+    write_atomically(config.run_path / CONFIG_FILE, msgspec.json.format(msgspec.json.encode(config)))
+
+
+def load(run_dir: Path) -> Config:
+    """Read what :func:`save` wrote."""
+    return msgspec.json.decode((run_dir / CONFIG_FILE).read_bytes(), type=Config)
+
+
+def threads_per_worker(configured: int) -> int:
+    """Threads of one of the two workers: as configured, or an equal share of the cores this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return configured or max(1, cores // 2)

@@ -1,0 +1,44 @@
+"""The queue between a worker's I/O thread and its compute thread, which sleeps on a condition until there is work."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class InboxFullError(Exception):
+    """More items than the protocol allows to be outstanding: the sender is broken."""
+
+
+class Inbox(Generic[T]):
+    """A bounded queue with one reader. Putting never waits; getting waits on a condition variable."""
+
+    def __init__(self, bound: int) -> None:
+        self._bound = bound
+        self._items: deque[T] = deque()
+        self._changed = threading.Condition()
+
+    def put(self, item: T) -> None:
+        """Append an item and wake the reader.
+
+        Raises:
+            InboxFullError: the bound is reached.
+        """
+        with self._changed:
+            if len(self._items) >= self._bound:
+                raise InboxFullError(f"{self._bound} items wait already")
+            self._items.append(item)
+            self._changed.notify()
+
+    def get(self) -> T:
+        """The oldest item; sleeps until there is one."""
+        with self._changed:
+            while not self._items:
+                self._changed.wait()
+            return self._items.popleft()
+
+    def __len__(self) -> int:
+        return len(self._items)

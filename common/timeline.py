@@ -1,0 +1,18 @@
+"""The timeline of an imagined device: work follows work without a gap as long as there is some."""
+
+from __future__ import annotations
+
+import time
+
+
+class Timeline:
+    """Sleeps to absolute deadlines, so that a late wake-up does not add up."""
+
+    def __init__(self) -> None:
+        self._free_at = 0.0
+
+    def spend(self, seconds: float, ready: float | None = None) -> None:
+        """Sleep until work of ``seconds`` is done that was ready at ``ready`` (time.monotonic(); default: now)."""
+        now = time.monotonic()
+        self._free_at = max(self._free_at, now if ready is None else ready) + seconds
+        time.sleep(max(0.0, self._free_at - now))

@@ -1,0 +1,191 @@
+"""The I/O thread of a worker: it owns the sockets, so that the compute thread can own the device.
+
+The compute thread is the main thread of the process. It takes what the scheduler sent from an inbox, and hands back
+what is to be sent. TERM and INT reach the I/O thread even while the device computes; they ask the scheduler for leave,
+and the process ends at its word, at the latest after a bound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import zmq
+
+from common import transport
+from common.inbox import Inbox
+from common.messages import (
+    AnyBody,
+    Array,
+    Disowned,
+    Leaving,
+    Message,
+    MessageError,
+    Ping,
+    Pong,
+    Shutdown,
+    Welcome,
+    pack,
+    unpack,
+)
+from common.process import Process
+from common.transport import CONNECTED, Context, PeerGoneError
+
+INBOX_BOUND = 4096
+SWITCH_INTERVAL = 0.0005  # seconds; Python's default of 5 ms lets one thread keep the other waiting for too long
+TICK_MS = 1000
+
+log = logging.getLogger(__name__)
+
+
+class Reset:
+    """For the compute thread: the scheduler is another one, or gone. Forget every slot."""
+
+
+class Stop:
+    """For the compute thread: end."""
+
+
+Work: TypeAlias = Message | Reset | Stop
+
+
+class WorkerLink:
+    """Connection of a worker to its scheduler, served by a thread."""
+
+    def __init__(self, process: Process, context: Context, hello: AnyBody) -> None:
+        self.process = process
+        self.inbox: Inbox[Work] = Inbox(INBOX_BOUND)
+        self._hello = hello
+        self._scheduler = ""  # incarnation, once welcomed
+        self._connected = False
+        self._socket, self._monitor = context.dealer(
+            transport.ipc_endpoint(process.run_dir, "scheduler"), process.incarnation
+        )
+        self._handlers: dict[zmq.Socket[bytes], Callable[[], None]] = {}
+        self._posted: deque[Callable[[], None]] = deque()
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self._leave_by: float | None = None
+        self._thread = threading.Thread(target=self._run, name="io")
+
+    def on_readable(self, readable: zmq.Socket[bytes], handler: Callable[[], None]) -> None:
+        """Serve another socket in the I/O thread; before the thread is started."""
+        self._handlers[readable] = handler
+
+    def __enter__(self) -> WorkerLink:
+        """Start the I/O thread. Call from the main thread, which becomes the compute thread."""
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)  # the number arrives through the wake-up descriptor
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait for the I/O thread, after :class:`Stop`. A failed compute thread takes the process with it, at once."""
+        if kind is not None:
+            log.critical("the compute thread failed", exc_info=True)
+            os._exit(1)
+        self._thread.join()
+
+    def send(self, body: AnyBody, arrays: Sequence[Array] = ()) -> None:
+        """Send to the scheduler, from the compute thread."""
+        self.post(lambda: self.send_now(body, arrays))
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Run something in the I/O thread, in the order of posting."""
+        self._posted.append(action)
+        with contextlib.suppress(BlockingIOError):  # the reader then has plenty of wake-ups before it
+            self._wake_writer.send(b"\0")
+
+    def send_now(self, body: AnyBody, arrays: Sequence[Array] = ()) -> None:
+        """Send to the scheduler, from the I/O thread. To a scheduler that is gone, nothing is said."""
+        try:
+            transport.send(self._socket, pack(body, arrays, source=self.process.incarnation, target=self._scheduler))
+        except PeerGoneError:
+            log.debug("not sent: no scheduler", extra={"body": type(body).__name__})
+
+    def _run(self) -> None:
+        poller = zmq.Poller()
+        for readable in (self._socket, self._monitor, self._wake_reader, *self._handlers):
+            poller.register(readable, zmq.POLLIN)
+        try:
+            while not self._stopped():
+                for readable, _ in poller.poll(TICK_MS):
+                    self._serve(readable)
+        except Exception:
+            log.exception("the I/O thread failed")
+        finally:
+            self.inbox.put(Stop())
+
+    def _serve(self, readable: object) -> None:
+        if readable is self._monitor:
+            for event in transport.connection_events(self._monitor):
+                self._on_connection(event == CONNECTED)
+        elif readable is self._socket:
+            while (frames := transport.receive(self._socket)) is not None:
+                self._on_frames(frames)
+        elif isinstance(readable, int):
+            self._on_wake()
+        else:
+            self._handlers[readable]()  # type: ignore[index]
+
+    def _on_connection(self, connected: bool) -> None:
+        self._connected = connected
+        if self._scheduler:
+            log.warning("lost the scheduler")
+            self._scheduler = ""
+            self.inbox.put(Reset())
+        if connected:
+            self.send_now(self._hello)
+
+    def _on_frames(self, frames: list[zmq.Frame]) -> None:
+        try:
+            message = unpack(frames)
+        except MessageError:
+            log.exception("dropped a message")
+            return
+        if message.target != self.process.incarnation:
+            return
+        if isinstance(message.body, Disowned):
+            self._on_connection(True)
+        elif isinstance(message.body, Welcome):
+            self._scheduler = message.source
+            self.inbox.put(Reset())
+            log.info("registered with the scheduler")
+        elif message.source != self._scheduler:
+            return
+        elif isinstance(message.body, Ping):
+            self.send_now(Pong())
+        elif isinstance(message.body, Shutdown):
+            self._leave_by = 0.0
+        else:
+            self.inbox.put(message)
+
+    def _on_wake(self) -> None:
+        signals = self._wake_reader.recv(4096).strip(b"\0")
+        while self._posted:
+            self._posted.popleft()()
+        if signals and self._leave_by is None:
+            log.info("asked to stop")
+            self._leave_by = time.monotonic() + self.process.config.scheduler.drain_timeout
+            self.send_now(Leaving())
+        elif signals:
+            self._leave_by = 0.0  # a second signal: at once
+
+    def _stopped(self) -> bool:
+        if self._leave_by is None:
+            if self.process.orphaned():
+                self._leave_by = 0.0
+            return self._leave_by is not None
+        return time.monotonic() >= self._leave_by or not self._connected

@@ -1,0 +1,196 @@
+"""``deploy/run_all.sh``: resolve the configuration, start the process group, say when it is ready, end it in order."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+from common import config as configuration
+from common.checkpoint import CheckpointError, load_codec_config, load_generation_config, load_model_config
+from common.config import Config, ConfigError
+from common.files import write_atomically
+from common.transport import ipc_endpoint
+from deploy.supervision import CONFIG_FILE, PROGRAMS, supervisor_config
+
+POLL_SECONDS = 0.2
+KILL_SECONDS = 5.0
+LOG_TAIL_LINES = 5
+
+
+def parse(arguments: Sequence[str] | None = None) -> Config:
+    """The configuration that a command line asks for, with absolute directories.
+
+    Raises:
+        ConfigError: an option, the file or an override can't be used.
+    """
+    parser = argparse.ArgumentParser(prog="deploy/run_all.sh", description="Start a Shoal process group.")
+    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port to listen on, 0 for any free one (default 8080)")
+    parser.add_argument("--model", metavar="DIR", help="checkpoint directory (default: the bundled models/mini)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file (TOML)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="override one setting; repeatable"
+    )
+    parser.add_argument("--data-dir", metavar="DIR", help="voices and what must last (default: data)")
+    parser.add_argument("--run-dir", metavar="DIR", help="sockets, logs, pids and ports (default: a temporary one)")
+    options = parser.parse_args(arguments)
+    named: dict[str, object] = {
+        "gateway.host": options.host,
+        "gateway.port": options.port,
+        "model.dir": options.model and Path(options.model).resolve(),
+        "data_dir": options.data_dir and Path(options.data_dir).resolve(),
+        "run_dir": options.run_dir and Path(options.run_dir).resolve(),
+    }
+    overrides = [f"{key}={json.dumps(value, default=str)}" for key, value in named.items() if value is not None]
+    config = configuration.resolve(options.config, options.set + overrides)
+    if config.run_dir:
+        return config
+    return configuration.resolve(
+        options.config, [*options.set, *overrides, f"run_dir={tempfile.mkdtemp(prefix='shoal-')}"]
+    )
+
+
+def check(config: Config) -> None:
+    """Find what would fail later, before anything is started.
+
+    Raises:
+        CheckpointError: the checkpoint's metadata can't be used.
+        ConfigError, ValueError, OSError: directories can't be used.
+    """
+    load_model_config(config.model_dir)
+    load_codec_config(config.model_dir)
+    load_generation_config(config.model_dir)
+    config.run_path.mkdir(parents=True, exist_ok=True)
+    config.data_path.mkdir(parents=True, exist_ok=True)
+    ipc_endpoint(config.run_path, "vocoder_worker.audio")
+    if _alive(config.run_path / "supervisord.pid"):
+        raise ConfigError(f"run directory: {config.run_path} is in use by another group")
+
+
+class Group:
+    """A running process group."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._clear()
+        configuration.save(config)
+        path = config.run_path / CONFIG_FILE
+        write_atomically(path, supervisor_config(config).encode())
+        self._stopping = False
+        command = [sys.executable, "-m", "supervisor.supervisord", "-n", "-c", str(path)]
+        # A session of its own: Ctrl-C reaches this process alone, which passes it on.
+        self._supervisor = subprocess.Popen(command, start_new_session=True, preexec_fn=_die_with_parent)
+
+    def stop(self, *_: object) -> None:
+        """End the group in order; the second time, at once."""
+        if not self._stopping:
+            self._stopping = True
+            self._supervisor.terminate()
+        else:
+            self._kill()
+
+    def wait_ready(self) -> str | None:
+        """The address, when every process is ready; None when the group ends, or isn't ready in time."""
+        deadline = time.monotonic() + self.config.supervisor.start_timeout
+        while self._supervisor.poll() is None and not self._stopping and time.monotonic() < deadline:
+            address = self._address()
+            if address is not None and _is_ready(address):
+                return address
+            time.sleep(POLL_SECONDS)
+        return None
+
+    def wait(self) -> int:
+        """Wait for the end; the exit code."""
+        code = self._supervisor.wait()
+        return 0 if self._stopping and code == 0 else code or 1
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
+    def explain(self) -> str:
+        """The last lines of each process's log."""
+        parts = []
+        for program in PROGRAMS:
+            log = self.config.run_path / f"{program}.log"
+            lines = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []
+            parts.append("\n".join([f"--- {log}", *lines]))
+        return "\n".join(parts)
+
+    def _clear(self) -> None:
+        """Remove what an earlier group left in the run directory."""
+        for pattern in ("*.pid", "*.metrics", "*.sock", "gateway.address"):
+            for path in self.config.run_path.glob(pattern):
+                path.unlink()
+
+    def _address(self) -> str | None:
+        try:
+            return (self.config.run_path / "gateway.address").read_text().strip()
+        except FileNotFoundError:
+            return None
+
+    def _kill(self) -> None:
+        for program in PROGRAMS:
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(int((self.config.run_path / f"{program}.pid").read_text()), signal.SIGKILL)
+        self._supervisor.kill()
+
+
+def _alive(pid_file: Path) -> bool:
+    try:
+        os.kill(int(pid_file.read_text()), 0)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _is_ready(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{address}/readyz", timeout=2) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _die_with_parent() -> None:
+    """Have the supervisor end when this process is killed (Linux; elsewhere it then stays until it is ended)."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+
+
+def main() -> int:
+    try:
+        config = parse()
+        check(config)
+    except (ConfigError, CheckpointError, ValueError, OSError) as error:
+        print(f"shoal: {error}", file=sys.stderr)
+        return 2
+    group = Group(config)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, group.stop)
+    address = group.wait_ready()
+    if address is not None:
+        print(f"Shoal is ready at http://{address} (run directory {config.run_path})", flush=True)
+    elif not group.stopping:
+        print(f"shoal: the group did not become ready\n{group.explain()}", file=sys.stderr)
+        group.stop()
+        group.wait()
+        return 1
+    return group.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

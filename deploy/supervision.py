@@ -1,0 +1,58 @@
+"""supervisord's configuration for a process group.
+
+Stop order, one after another: gateway (its streams end), scheduler (which lets the workers go), AR worker, vocoder
+worker. A process that dies is started again without limit; one that dies while starting, after a pause that grows.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from common.config import ROOT, Config
+
+PROGRAMS = ("vocoder_worker", "ar_worker", "scheduler", "gateway")  # start order; the stop order is the reverse
+CONFIG_FILE = "supervisord.conf"
+WITHOUT_LIMIT = 1_000_000_000
+LOG_BYTES = 10 * 1024 * 1024
+
+
+def supervisor_config(config: Config) -> str:
+    """The text of supervisord.conf."""
+    run_dir = config.run_path
+    lines = [
+        "[supervisord]",
+        "nodaemon = true",
+        "silent = true",
+        f"logfile = {_escape(run_dir / 'supervisord.log')}",
+        f"pidfile = {_escape(run_dir / 'supervisord.pid')}",
+        f"childlogdir = {_escape(run_dir)}",
+        f"directory = {_escape(ROOT)}",
+    ]
+    for priority, program in enumerate(PROGRAMS, start=1):
+        lines += ["", *_program(config, program, priority)]
+    return "\n".join(lines) + "\n"
+
+
+def _program(config: Config, program: str, priority: int) -> list[str]:
+    command = f"{_escape(sys.executable)} -m {program} --run-dir {_escape(config.run_path)}"
+    return [
+        f"[program:{program}]",
+        f"command = {command}",
+        f"priority = {priority}",
+        "startsecs = 2",
+        f"startretries = {WITHOUT_LIMIT}",
+        "autorestart = true",
+        f"stopwaitsecs = {int(config.supervisor.stop_timeout)}",
+        f"stderr_logfile = {_escape(config.run_path / f'{program}.log')}",
+        f"stderr_logfile_maxbytes = {LOG_BYTES}",
+        "stderr_logfile_backups = 1",
+        "redirect_stderr = false",
+        "stdout_logfile = NONE",
+    ]
+
+
+def _escape(path: Path | str) -> str:
+    """A path in supervisord's syntax, where a per cent sign begins an expansion, and blanks separate words."""
+    text = str(path).replace("%", "%%")
+    return f'"{text}"' if " " in text else text

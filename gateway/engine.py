@@ -1,0 +1,286 @@
+"""The gateway's side of the engine: requests go in, sound or codes come out, whoever computes them.
+
+One DEALER to the scheduler and one to each vocoder worker, read from the event loop through their file descriptors
+(which signal changes only, so every send is followed by another look at the incoming side).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from common import transport
+from common.messages import (
+    AnyBody,
+    Array,
+    Attach,
+    Attached,
+    Audio,
+    Cancel,
+    Codes,
+    Credit,
+    Disowned,
+    EncodeAudio,
+    Encoded,
+    Ended,
+    Failure,
+    FinishReason,
+    GatewayHello,
+    GroupState,
+    Message,
+    MessageError,
+    Ping,
+    Pong,
+    Submit,
+    Welcome,
+    pack,
+    unpack,
+)
+from common.process import Process
+from common.transport import CONNECTED, Context, PeerGoneError
+from gateway.streams import Stream
+
+log = logging.getLogger(__name__)
+
+Handler: TypeAlias = Callable[["Link", Message], None]
+
+
+class EngineError(Exception):
+    """The engine refused or failed; ``failure`` says it to the client."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class Link:
+    """One connection, served by the event loop."""
+
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        incarnation: str,
+        on_connection: Callable[[Link, bool], None],
+        on_message: Handler,
+    ) -> None:
+        self.peer = ""  # incarnation of the other side, once known
+        self._incarnation = incarnation
+        self._on_connection, self._on_message = on_connection, on_message
+        self._socket, self._monitor = context.dealer(endpoint, incarnation)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._socket.fileno(), self._receive)
+        self._loop.add_reader(self._monitor.fileno(), self._watch)
+        self._loop.call_soon(self._watch)
+
+    def send(self, body: AnyBody, arrays: Sequence[Array] = ()) -> None:
+        """Send without waiting.
+
+        Raises:
+            PeerGoneError: there is no connection.
+        """
+        transport.send(self._socket, pack(body, arrays, source=self._incarnation, target=self.peer))
+        self._loop.call_soon(self._receive)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._socket.fileno())
+        self._loop.remove_reader(self._monitor.fileno())
+        self._socket.disable_monitor()
+        self._monitor.close()
+        self._socket.close()
+
+    def _watch(self) -> None:
+        if self._socket.closed:
+            return
+        for event in transport.connection_events(self._monitor):
+            self._on_connection(self, event == CONNECTED)
+        self._receive()
+
+    def _receive(self) -> None:
+        while not self._socket.closed and (frames := transport.receive(self._socket)) is not None:
+            try:
+                message = unpack(frames)
+            except MessageError:
+                log.exception("dropped a message")
+                continue
+            if message.target == self._incarnation:
+                self._on_message(self, message)
+
+
+class Engine:
+    """Requests of this gateway, and the state of the group as the scheduler tells it."""
+
+    def __init__(self, process: Process, context: Context) -> None:
+        self._process = process
+        self._context = context
+        self._streams: dict[str, Stream] = {}
+        self._encodes: dict[str, asyncio.Future[Array]] = {}
+        self._credits: dict[str, int] = {}
+        self._state: GroupState | None = None
+        self._vocoders: dict[str, Link] = {}  # by incarnation
+        self._attached: set[str] = set()
+        endpoint = transport.ipc_endpoint(process.run_dir, "scheduler")
+        self._scheduler = Link(context, endpoint, process.incarnation, self._on_scheduler, self._on_scheduler_message)
+
+    # What the doors use ----------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Requests under way."""
+        return len(self._streams) + len(self._encodes)
+
+    def unready(self) -> dict[str, str]:
+        """Why the group can't serve, process to reason; empty when it can."""
+        if not self._scheduler.peer or self._state is None:
+            return {"scheduler": "not connected"}
+        reasons = {name: state for name, state in self._state.processes.items() if state != "ready"}
+        if any(address.incarnation not in self._attached for address in self._state.vocoders):
+            reasons["gateway"] = "not yet connected to each vocoder worker"
+        return reasons if reasons or self._state.ready else {"scheduler": "not ready"}
+
+    def submit(self, body: Submit, prompt: Array) -> Stream:
+        """Start a request. ``prompt``: int32 [11, positions]. Close the stream when done with it, whatever happened.
+
+        Raises:
+            EngineError: the scheduler is not there.
+        """
+        self._tell(body, [prompt])
+        stream = Stream(body.request, body.output, self._give_credit, self._close)
+        self._streams[body.request] = stream
+        return stream
+
+    async def encode(self, request: str, samples: Array) -> Array:
+        """Codes int16 [10, frames] of reference audio. ``samples``: float32 [samples] at the codec's rate.
+
+        Raises:
+            EngineError: the engine refused or failed.
+        """
+        self._tell(EncodeAudio(request), [samples])
+        future = self._encodes[request] = asyncio.get_running_loop().create_future()
+        try:
+            return await future
+        finally:
+            del self._encodes[request]
+
+    def close(self) -> None:
+        for link in (self._scheduler, *self._vocoders.values()):
+            link.close()
+
+    # To the scheduler ------------------------------------------------------------------------------------------------
+
+    def _tell(self, body: AnyBody, arrays: Sequence[Array] = ()) -> None:
+        try:
+            if self._scheduler.peer:
+                self._scheduler.send(body, arrays)
+                return
+        except PeerGoneError:
+            pass
+        raise EngineError(Failure(503, "not_ready", "the scheduler is starting or being restarted", retry_after=2))
+
+    def _try_tell(self, body: AnyBody) -> None:
+        """Say what a lost scheduler needn't hear."""
+        try:
+            self._tell(body)
+        except EngineError:
+            log.debug("not sent: no scheduler", extra={"body": type(body).__name__})
+
+    def _give_credit(self, request: str, frame: int) -> None:
+        if not self._credits:
+            asyncio.get_running_loop().call_soon(self._send_credits)
+        self._credits[request] = frame
+
+    def _send_credits(self) -> None:
+        self._try_tell(Credit(list(self._credits.items())))
+        self._credits.clear()
+
+    def _close(self, request: str, reason: FinishReason | None) -> None:
+        """A stream is done with; ``reason`` when the engine is not."""
+        if self._streams.pop(request, None) is not None and reason is not None:
+            self._try_tell(Cancel(request, reason))
+
+    # From the scheduler ----------------------------------------------------------------------------------------------
+
+    def _on_scheduler(self, link: Link, connected: bool) -> None:
+        if connected:
+            link.peer = ""
+            link.send(GatewayHello(self._process.name))
+            return
+        lost = Failure(503, "scheduler_lost", "the scheduler of this request was lost", retry_after=2)
+        link.peer, self._state = "", None
+        for stream in list(self._streams.values()):
+            stream.end(Ended(stream.request, "error", 0, lost))
+        for future in self._encodes.values():
+            if not future.done():
+                future.set_exception(EngineError(lost))
+
+    def _on_scheduler_message(self, link: Link, message: Message) -> None:
+        body = message.body
+        if isinstance(body, Welcome):
+            link.peer = message.source
+        elif isinstance(body, Disowned):
+            self._on_scheduler(link, connected=False)
+            self._on_scheduler(link, connected=True)
+        elif message.source != link.peer:
+            return
+        elif isinstance(body, Ping):
+            link.send(Pong())
+        elif isinstance(body, Codes):
+            self._on_codes(body, message.arrays[0])
+        elif isinstance(body, Ended):
+            if body.request in self._streams:
+                self._streams[body.request].end(body)
+        elif isinstance(body, Encoded):
+            self._on_encoded(body, message.arrays)
+        elif isinstance(body, GroupState):
+            self._on_state(body)
+
+    def _on_codes(self, body: Codes, codes: Array) -> None:
+        offset = 0
+        for span in body.spans:
+            if span.request in self._streams:
+                self._streams[span.request].add(span, codes[offset : offset + span.frames])
+            offset += span.frames
+
+    def _on_encoded(self, body: Encoded, arrays: list[Array]) -> None:
+        future = self._encodes.get(body.request)
+        if future is None or future.done():
+            return
+        if body.failure is not None:
+            future.set_exception(EngineError(body.failure))
+        else:
+            future.set_result(arrays[0])
+
+    def _on_state(self, state: GroupState) -> None:
+        self._state = state
+        current = {address.incarnation: address.endpoint for address in state.vocoders}
+        for incarnation in set(self._vocoders) - set(current):
+            self._attached.discard(incarnation)
+            self._vocoders.pop(incarnation).close()
+        for incarnation, endpoint in current.items():
+            if incarnation in self._attached:
+                self._try_tell(Attached(incarnation))
+            elif incarnation not in self._vocoders:
+                link = Link(self._context, endpoint, self._process.incarnation, self._on_vocoder, self._on_sound)
+                link.peer = incarnation
+                self._vocoders[incarnation] = link
+
+    # From vocoder workers --------------------------------------------------------------------------------------------
+
+    def _on_vocoder(self, link: Link, connected: bool) -> None:
+        if connected:
+            link.send(Attach())
+        else:
+            self._attached.discard(link.peer)
+
+    def _on_sound(self, link: Link, message: Message) -> None:
+        if message.source != link.peer:
+            return
+        if isinstance(message.body, Attached):
+            self._attached.add(link.peer)
+            self._try_tell(Attached(link.peer))
+        elif isinstance(message.body, Audio):
+            for span, samples in zip(message.body.spans, message.arrays, strict=True):
+                if span.request in self._streams:
+                    self._streams[span.request].add(span, samples)

@@ -1,0 +1,21 @@
+"""What the core tells whoever wants to count: metrics in the server, nothing in most tests."""
+
+from __future__ import annotations
+
+from common.messages import FinishReason
+
+
+class Observer:
+    """Does nothing; override what you want to know. Times in seconds."""
+
+    def admitted(self, waited: float) -> None:
+        """A request left the queue."""
+
+    def ended(self, reason: FinishReason) -> None:
+        """A request ended, or was refused."""
+
+    def stepped(self, duration: float, rows: int, prefill_tokens: int) -> None:
+        """A step was answered."""
+
+    def called(self, duration: float, streams: int, frames: int) -> None:
+        """A vocoder call was answered."""

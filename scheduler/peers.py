@@ -1,0 +1,72 @@
+"""Who is connected to the scheduler: registration, liveness, and the state of the group as gateways are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from common.messages import ArWorkerHello, GatewayHello, GroupState, Role, VocoderAddress, VocoderWorkerHello
+
+Hello = GatewayHello | ArWorkerHello | VocoderWorkerHello
+ROLES: dict[type, Role] = {
+    GatewayHello: "gateway",
+    ArWorkerHello: "ar_worker",
+    VocoderWorkerHello: "vocoder_worker",
+}
+
+
+class Peer(NamedTuple):
+    incarnation: str
+    name: str
+    role: Role
+    audio_endpoint: str | None
+
+
+class Peers:
+    """The peers by incarnation, and what became of each worker by name."""
+
+    def __init__(self) -> None:
+        self._peers: dict[str, Peer] = {}
+        self._heard: dict[str, float] = {}  # incarnation to the time of its last word
+        self._states: dict[str, str] = {"ar_worker": "starting", "vocoder_worker": "starting"}
+
+    def __contains__(self, incarnation: str) -> bool:
+        return incarnation in self._peers
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter(list(self._peers.values()))  # a copy: peers may leave meanwhile
+
+    def register(self, incarnation: str, hello: Hello, now: float) -> Peer | None:
+        """Add a peer; returns the one of the same name that it replaces, if any."""
+        role = ROLES[type(hello)]
+        former = next((peer for peer in self if peer.name == hello.name and peer.role == role), None)
+        endpoint = hello.audio_endpoint if isinstance(hello, VocoderWorkerHello) else None
+        self._peers[incarnation] = Peer(incarnation, hello.name, role, endpoint)
+        self._heard[incarnation] = now
+        if role != "gateway":
+            self._states[hello.name] = "ready"
+        return former
+
+    def heard(self, incarnation: str, now: float) -> None:
+        self._heard[incarnation] = now
+
+    def silent(self, now: float, bound: float) -> list[Peer]:
+        """Peers that have not said a word for ``bound`` seconds."""
+        return [peer for peer in self if now - self._heard[peer.incarnation] > bound]
+
+    def leaving(self, incarnation: str) -> None:
+        self._states[self._peers[incarnation].name] = "leaving"
+
+    def remove(self, incarnation: str, state: str) -> None:
+        """Forget a peer; a worker's name keeps a state until it registers anew."""
+        peer = self._peers.pop(incarnation)
+        del self._heard[incarnation]
+        if peer.role != "gateway" and all(other.name != peer.name for other in self):
+            self._states[peer.name] = state
+
+    def group_state(self, draining: bool) -> GroupState:
+        states = dict(self._states)
+        if draining:
+            states["scheduler"] = "draining"
+        vocoders = [VocoderAddress(peer.incarnation, peer.audio_endpoint) for peer in self if peer.audio_endpoint]
+        return GroupState(all(state == "ready" for state in states.values()), states, vocoders)

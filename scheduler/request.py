@@ -1,0 +1,107 @@
+"""A request as the scheduler sees it, from its arrival to its last sample."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from common.messages import Array, FinishReason, Submit
+from scheduler.slots import Lease
+
+if TYPE_CHECKING:
+    from scheduler.workers import ArWorker, VocoderWorker
+
+CODEBOOKS = 10
+
+
+class Request:
+    """State of one request.
+
+    Generation: ``turns`` are prefilled one after another on the same pages. ``position`` counts the KV positions
+    planned so far, ``frames`` the frames received, ``planned`` those received or asked for. ``epoch`` grows when a
+    turn ends, so that a row of an earlier epoch, asked for before the end was known, is recognised and dropped.
+
+    Sound: ``handed`` frames were given to the vocoder, ``delivered`` have left it, ``read`` were read by the client.
+    ``play_end`` is the time at which the sound delivered so far has been played by a listener who began at once.
+    """
+
+    def __init__(self, gateway: str, body: Submit, prompt: Array, arrived: float) -> None:
+        self.id = body.request
+        self.gateway = gateway
+        self.audio = body.output == "audio"
+        self.streaming = body.streaming and self.audio
+        self.sampling = body.sampling
+        self.max_frames = body.max_frames
+        self.turns = np.split(prompt, np.cumsum(body.turns)[:-1], axis=1)  # int32 [11, positions] each
+        self.prompt_tokens = prompt.shape[1]
+        self.arrived = arrived
+        self.deadline = None if body.deadline is None else arrived + body.deadline
+
+        self.ar: ArWorker | None = None
+        self.lease: Lease | None = None
+        self.pages: list[int] = []
+        self.reserved = 0  # pages promised and not yet taken
+        self.assigned = False  # the worker knows of it
+        self.turn = 0
+        self.prefilled = 0  # positions of this turn's prompt
+        self.position = 0
+        self.epoch = 0
+        self.frames = 0
+        self.planned = 0
+        self.reason: FinishReason | None = None
+        self._codes = np.empty((64, CODEBOOKS), np.int16)
+
+        self.vocoder: VocoderWorker | None = None
+        self.vocoder_lease: Lease | None = None
+        self.handed = 0
+        self.delivered = 0
+        self.read = 0
+        self.play_end: float | None = None
+
+    @property
+    def prefilling(self) -> bool:
+        return self.prefilled < self.turns[self.turn].shape[1]
+
+    @property
+    def decodable(self) -> bool:
+        """Whether another frame may be asked for."""
+        return not self.prefilling and self.planned < self.max_frames
+
+    @property
+    def generated(self) -> bool:
+        """Whether all frames are here."""
+        return self.reason is not None
+
+    @property
+    def unspoken(self) -> int:
+        """Frames not yet given to the vocoder."""
+        return self.frames - self.handed
+
+    def append(self, codes: Array) -> None:
+        """Add a frame. ``codes``: int16 [10]."""
+        if self.frames == len(self._codes):
+            self._codes = np.concatenate([self._codes, np.empty_like(self._codes)])
+        self._codes[self.frames] = codes
+        self.frames += 1
+
+    def codes(self, first: int, frames: int) -> Array:
+        """Frames from ``first`` on, int16 [frames, 10]."""
+        return self._codes[first : first + frames]
+
+    def next_turn(self, position: int) -> bool:
+        """Begin the next turn at ``position``, the first that holds nothing of this conversation; False at the last."""
+        if self.turn + 1 == len(self.turns):
+            return False
+        self.turn += 1
+        self.prefilled = 0
+        self.position = position
+        self.epoch += 1
+        self.planned = self.frames
+        return True
+
+    def slack(self, now: float, frame_seconds: float) -> float:
+        """Seconds of sound the listener has left, with all frames generated; without first sound, minus infinity."""
+        if self.play_end is None:
+            return -np.inf
+        return self.play_end - now + (self.frames - self.delivered) * frame_seconds

@@ -1,0 +1,237 @@
+"""The thin shell around the core: it receives events, hands them to the core, and sends what the core plans.
+
+One thread. It sleeps in poll until a message, a signal, the next ping or a deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+
+from common import transport
+from common.checkpoint import load_codec_config
+from common.messages import (
+    AnyBody,
+    Array,
+    ArWorkerHello,
+    Attached,
+    Cancel,
+    Credit,
+    DecodeDone,
+    Disowned,
+    EncodeAudio,
+    Encoded,
+    GatewayHello,
+    Leaving,
+    Message,
+    MessageError,
+    Ping,
+    Pong,
+    Shutdown,
+    StepDone,
+    Submit,
+    VocoderWorkerHello,
+    Welcome,
+    pack,
+    unpack,
+)
+from common.process import Process
+from common.transport import Context, PeerGoneError
+from scheduler.core import ProtocolError, Scheduler
+from scheduler.metrics import SchedulerMetrics
+from scheduler.peers import Peers
+
+PING_INTERVAL = 0.25  # seconds; also how soon a lost peer is noticed
+MESSAGES_PER_ROUND = 256
+
+log = logging.getLogger(__name__)
+
+
+class Shell:
+    """Run with :meth:`run`, until drained."""
+
+    def __init__(self, process: Process, context: Context) -> None:
+        self._process = process
+        self._settings = process.config.scheduler
+        metrics = SchedulerMetrics(process.registry)
+        frame_seconds = 1.0 / load_codec_config(process.config.model_dir).frame_rate
+        self._core = Scheduler(self._settings, frame_seconds, metrics)
+        metrics.watch(self._core)
+        self._peers = Peers()
+        self._socket = context.router(transport.ipc_endpoint(process.run_dir, "scheduler"))
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._next_ping = 0.0
+        self._stop_by: float | None = None
+        self._handlers: dict[type, Callable[[str, Any, list[Array]], None]] = {
+            Pong: lambda source, body, arrays: None,
+            Submit: lambda source, body, arrays: self._core.submit(source, body, arrays[0], time.monotonic()),
+            Cancel: lambda source, body, arrays: self._core.cancel(body.request, body.reason),
+            Credit: self._on_credit,
+            Attached: lambda source, body, arrays: self._core.attached(source, body.vocoder),
+            EncodeAudio: lambda source, body, arrays: self._core.encode(source, body.request, arrays[0]),
+            StepDone: lambda source, body, arrays: self._core.step_done(source, body, *arrays),
+            DecodeDone: lambda source, body, arrays: self._core.decode_done(source, body, time.monotonic()),
+            Encoded: self._core.encode_done,
+            Leaving: self._on_leaving,
+        }
+
+    def run(self) -> None:
+        """Serve until a signal, then until all is done, at the latest until the drain bound."""
+        self._watch_signals()
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._wake_reader, zmq.POLLIN)
+        log.info("scheduler listens")
+        while not self._done():
+            poller.poll(self._timeout_ms())
+            self._read_signals()
+            for _ in range(MESSAGES_PER_ROUND):
+                frames = transport.receive(self._socket)
+                if frames is None:
+                    break
+                self._on_frames(frames)
+            self._watch_peers(time.monotonic())
+            self._carry_out()
+
+    # Signals and time ------------------------------------------------------------------------------------------------
+
+    def _watch_signals(self) -> None:
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)  # the number arrives through the wake-up descriptor
+
+    def _read_signals(self) -> None:
+        try:
+            self._wake_reader.recv(64)
+        except BlockingIOError:
+            if not self._process.orphaned():
+                return
+        if self._stop_by is not None:
+            self._stop_by = 0.0  # a second signal: at once
+            return
+        log.info("draining")
+        self._stop_by = time.monotonic() + self._settings.drain_timeout
+        self._core.drain()
+        self._tell_gateways()
+
+    def _done(self) -> bool:
+        if self._stop_by is None:
+            return False
+        drained = self._core.idle() and not any(peer.role != "gateway" for peer in self._peers)
+        return drained or time.monotonic() >= self._stop_by
+
+    def _timeout_ms(self) -> int:
+        wake_at = self._core.wake_at()
+        until = self._next_ping if wake_at is None else min(self._next_ping, wake_at)
+        return max(0, math.ceil((until - time.monotonic()) * 1000))
+
+    # Messages --------------------------------------------------------------------------------------------------------
+
+    def _on_frames(self, frames: list[zmq.Frame]) -> None:
+        try:
+            message = unpack(frames[1:])
+        except MessageError:
+            log.exception("dropped a message")
+            return
+        if bytes(frames[0].buffer) != message.source.encode():
+            log.warning("dropped a message that names another sender")
+        elif isinstance(message.body, GatewayHello | ArWorkerHello | VocoderWorkerHello):
+            self._register(message.source, message.body)
+        elif message.target != self._process.incarnation:
+            log.debug("dropped a message for an earlier scheduler")
+        elif message.source in self._peers:
+            self._on_message(message)
+        else:
+            self._disown(message.source)
+
+    def _disown(self, source: str) -> None:
+        """Answer a peer that was given up, and is still alive."""
+        with contextlib.suppress(PeerGoneError):
+            transport.send(self._socket, pack(Disowned(), source=self._process.incarnation, target=source), source)
+
+    def _on_message(self, message: Message) -> None:
+        self._peers.heard(message.source, time.monotonic())
+        try:
+            self._handlers[type(message.body)](message.source, message.body, message.arrays)
+        except (ProtocolError, KeyError, ValueError, TypeError, IndexError):
+            # What this peer says can't be trusted any more: it starts anew, and so do we with it.
+            log.exception("peer broke the protocol", extra={"body": type(message.body).__name__})
+            self._lose(message.source)
+
+    def _register(self, source: str, hello: GatewayHello | ArWorkerHello | VocoderWorkerHello) -> None:
+        if source in self._peers:
+            self._lose(source)
+        former = self._peers.register(source, hello, time.monotonic())
+        if former is not None:
+            self._lose(former.incarnation)
+        if isinstance(hello, ArWorkerHello):
+            self._core.ar_joined(source, hello)
+        elif isinstance(hello, VocoderWorkerHello):
+            self._core.vocoder_joined(source, hello)
+        log.info("registered", extra={"peer": hello.name, "incarnation": source})
+        self._send(source, Welcome())
+        self._tell_gateways()
+
+    def _on_credit(self, source: str, body: Credit, arrays: list[Array]) -> None:
+        for request, frame in body.read:
+            self._core.credit(request, frame)
+
+    def _on_leaving(self, source: str, body: Leaving, arrays: list[Array]) -> None:
+        self._core.leaving(source)
+        self._peers.leaving(source)
+        self._tell_gateways()
+
+    # Peers -----------------------------------------------------------------------------------------------------------
+
+    def _watch_peers(self, now: float) -> None:
+        if now < self._next_ping:
+            return
+        self._next_ping = now + PING_INTERVAL
+        for peer in self._peers.silent(now, self._settings.worker_timeout):
+            log.warning("peer is silent", extra={"peer": peer.name})
+            self._lose(peer.incarnation)
+        for peer in self._peers:
+            self._send(peer.incarnation, Ping())
+
+    def _lose(self, incarnation: str) -> None:
+        if incarnation not in self._peers:
+            return
+        log.warning("lost a peer", extra={"incarnation": incarnation})
+        self._peers.remove(incarnation, "lost")
+        self._core.peer_lost(incarnation)
+        self._tell_gateways()
+
+    def _tell_gateways(self) -> None:
+        state = self._peers.group_state(self._core.draining)
+        for peer in self._peers:
+            if peer.role == "gateway":
+                self._send(peer.incarnation, state)
+
+    # Sending ---------------------------------------------------------------------------------------------------------
+
+    def _carry_out(self) -> None:
+        while outgoing := self._core.plan(time.monotonic()):
+            for peer, body, arrays in outgoing:
+                self._send(peer, body, arrays)
+                if isinstance(body, Shutdown):
+                    self._peers.remove(peer, "left")
+                    self._tell_gateways()
+
+    def _send(self, peer: str, body: AnyBody, arrays: list[Array] | None = None) -> None:
+        if peer not in self._peers:
+            return
+        try:
+            frames = pack(body, arrays or [], source=self._process.incarnation, target=peer)
+            transport.send(self._socket, frames, peer)
+        except PeerGoneError:
+            self._lose(peer)

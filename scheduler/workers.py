@@ -1,0 +1,95 @@
+"""The workers as the scheduler sees them: what each holds, and what is on its way to each."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from common.messages import ArWorkerHello, VocoderWorkerHello
+from scheduler.pages import PagePool
+from scheduler.request import Request
+from scheduler.slots import SlotPool
+
+EWMA_WEIGHT = 0.1
+
+
+class Average:
+    """An exponentially weighted mean of durations, in seconds."""
+
+    def __init__(self, first_guess: float) -> None:
+        self.value = first_guess
+        self._seen = False
+
+    def add(self, seconds: float) -> None:
+        self.value = seconds if not self._seen else self.value + EWMA_WEIGHT * (seconds - self.value)
+        self._seen = True
+
+
+class Row(NamedTuple):
+    """A row asked for in a step. ``position``: the first position behind those written when it is answered."""
+
+    request: Request
+    epoch: int
+    position: int
+
+
+class Step(NamedTuple):
+    """A step in flight."""
+
+    number: int
+    rows: list[Row]
+    prefill_tokens: int
+
+
+class ArWorker:
+    """An AR worker, registered."""
+
+    def __init__(self, incarnation: str, hello: ArWorkerHello) -> None:
+        self.incarnation = incarnation
+        self.name = hello.name
+        self.page_size = hello.page_size
+        self.context = min(hello.context, hello.pages * hello.page_size)
+        self.slots = SlotPool(hello.slots)
+        self.pages = PagePool(hello.pages)
+        self.requests: dict[str, Request] = {}  # by admission
+        self.in_flight: deque[Step] = deque()
+        self.steps = 0
+        self.released: list[int] = []  # slots the worker has not yet been told of
+        self.step_seconds = Average(0.02)
+        self.leaving = False
+
+    @property
+    def idle(self) -> bool:
+        return not self.requests and not self.in_flight
+
+    def pages_for(self, positions: int) -> int:
+        return -(-positions // self.page_size)
+
+
+class Call(NamedTuple):
+    """A vocoder call in flight: the requests, and up to which frame each is spoken when it is answered."""
+
+    number: int
+    spoken: list[tuple[Request, int]]
+    frames: int
+
+
+class VocoderWorker:
+    """A vocoder worker, registered. ``attached``: the gateways that can receive its sound."""
+
+    def __init__(self, incarnation: str, hello: VocoderWorkerHello) -> None:
+        self.incarnation = incarnation
+        self.name = hello.name
+        self.audio_endpoint = hello.audio_endpoint
+        self.slots = SlotPool(hello.slots)
+        self.requests: dict[str, Request] = {}
+        self.attached: set[str] = set()
+        self.call: Call | None = None
+        self.calls = 0
+        self.call_seconds = Average(0.02)
+        self.encoding: tuple[str, str] | None = None  # (gateway, request) of the clip being encoded
+        self.leaving = False
+
+    @property
+    def idle(self) -> bool:
+        return not self.requests and self.call is None and self.encoding is None

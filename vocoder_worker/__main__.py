@@ -1,0 +1,47 @@
+"""``python -m vocoder_worker --run-dir DIR``: the vocoder worker process."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from common import process
+from common.checkpoint import CheckpointError, load_codec_config
+from common.config import Config, threads_per_worker
+from common.transport import Context
+from vocoder_worker.cost import CostExecutor
+from vocoder_worker.protocol import Executor
+from vocoder_worker.worker import VocoderWorker
+
+log = logging.getLogger("vocoder_worker")
+
+
+def make_executor(config: Config) -> Executor:
+    """The executor that the configuration names; only that of torch imports torch."""
+    settings = config.vocoder_worker
+    if settings.executor == "cost":
+        return CostExecutor(load_codec_config(config.model_dir), settings.slots, settings.cost)
+    from vocoder_worker.executor import ExecutorSettings, TorchExecutor
+
+    threads = threads_per_worker(settings.threads)
+    return TorchExecutor(config.model_dir, ExecutorSettings(settings.device, settings.slots, threads))
+
+
+def main() -> int:
+    this = process.start("vocoder_worker")
+    try:
+        executor = make_executor(this.config)
+    except CheckpointError as error:
+        log.error("can't load the codec: %s", error)
+        return 1
+    memory = {"weight_bytes": executor.weight_bytes, "state_bytes": executor.state_bytes, "slots": executor.slots}
+    log.info("codec loaded", extra=memory)
+    executor.warm_up()
+    context = Context()
+    VocoderWorker(this, context, executor).run()
+    context.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""A cost-model executor: it takes the time that a formula says, and makes a deterministic tone of the codes.
+
+For tests and load tests of everything around the codec. A frame of sound depends on its own codes and number alone, so
+the joined stream does not depend on how it was cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from common.checkpoint import CodecConfig
+from common.config import VocoderCost
+from common.messages import Array, DecodeItem
+from common.timeline import Timeline
+from vocoder_worker.protocol import DecodeOutput
+
+ENCODE_SPAN = 16  # frames
+
+
+class CostEncodeJob:
+    """Codes made from the loudness of each frame, a span per call's base cost."""
+
+    def __init__(self, samples: Array, hop: int, timeline: Timeline, span_seconds: float) -> None:
+        padded = np.pad(samples, (0, -len(samples) % hop)).reshape(-1, hop)
+        self._levels = (np.abs(padded).mean(axis=1) * 1000).astype(np.int16)
+        self._timeline, self._span_seconds = timeline, span_seconds
+        self._done = 0
+
+    def advance(self) -> bool:
+        self._timeline.spend(self._span_seconds)
+        self._done = min(self._done + ENCODE_SPAN, len(self._levels))
+        return self._done == len(self._levels)
+
+    @property
+    def codes(self) -> Array:
+        """int16 [10, frames]."""
+        return np.tile(self._levels[: self._done] % 64, (10, 1))
+
+
+class CostExecutor:
+    """See :class:`vocoder_worker.protocol.Executor`. A call costs its base and so much per frame."""
+
+    weight_bytes = 0
+    state_bytes = 0
+
+    def __init__(self, codec: CodecConfig, slots: int, cost: VocoderCost) -> None:
+        self.sample_rate, self.hop, self.slots = codec.sample_rate, codec.hop, slots
+        self._cost = cost
+        self._timeline = Timeline()
+        self._phase = np.arange(self.hop, dtype=np.float32) / np.float32(codec.sample_rate)
+
+    def warm_up(self) -> None:
+        """Nothing to warm."""
+
+    def decode(self, items: Sequence[DecodeItem], codes: Array) -> DecodeOutput:
+        """A quiet tone per frame, of a pitch given by its first two codes."""
+        duration = (self._cost.base_ms + self._cost.per_frame_ms * len(codes)) / 1000
+        pitch = 100.0 + codes[:, 0].astype(np.float32) % 512 + codes[:, 1].astype(np.float32) % 64
+        tones = (0.25 * np.sin(2 * np.pi * pitch[:, None] * self._phase)).astype(np.float32).reshape(-1)
+        ends = np.cumsum([item.frames * self.hop for item in items])
+        self._timeline.spend(duration)
+        return DecodeOutput(np.split(tones, ends[:-1]), duration)
+
+    def start_encode(self, samples: Array) -> CostEncodeJob:
+        """See :meth:`vocoder_worker.protocol.Executor.start_encode`."""
+        return CostEncodeJob(samples, self.hop, self._timeline, self._cost.base_ms / 1000)

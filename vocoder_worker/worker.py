@@ -1,0 +1,131 @@
+"""The vocoder worker's compute loop: decode calls first, spans of reference clips when no call waits."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from typing import NamedTuple
+
+import zmq
+
+from common import transport
+from common.messages import (
+    Array,
+    Attach,
+    Attached,
+    Audio,
+    DecodeDone,
+    DecodeItem,
+    DecodePlan,
+    EncodeAudio,
+    Encoded,
+    Failure,
+    FrameSpan,
+    Message,
+    MessageError,
+    VocoderWorkerHello,
+    pack,
+    unpack,
+)
+from common.process import Process
+from common.transport import Context, PeerGoneError
+from common.worker import Reset, Stop, WorkerLink
+from vocoder_worker.metrics import VocoderMetrics
+from vocoder_worker.protocol import EncodeJob, Executor
+
+log = logging.getLogger(__name__)
+
+
+class Clip(NamedTuple):
+    """A clip being encoded."""
+
+    request: str
+    job: EncodeJob
+
+
+class VocoderWorker:
+    """Runs an executor under a scheduler."""
+
+    def __init__(self, process: Process, context: Context, executor: Executor) -> None:
+        self._process = process
+        self._executor = executor
+        self._metrics = VocoderMetrics(process.registry, executor)
+        endpoint = transport.ipc_endpoint(process.run_dir, f"{process.name}.audio")
+        self._audio = context.router(endpoint)
+        self._link = WorkerLink(process, context, VocoderWorkerHello(process.name, executor.slots, endpoint))
+        self._link.on_readable(self._audio, self._on_attach)
+        self._clip: Clip | None = None
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        with self._link:
+            while not isinstance(work := self._next_work(), Stop):
+                if isinstance(work, Reset):
+                    self._clip = None
+                elif isinstance(work, Message):
+                    self._handle(work)
+
+    def _next_work(self) -> Message | Reset | Stop:
+        """What the scheduler wants next; as long as it wants nothing, the clip at hand is encoded."""
+        while self._clip is not None and not self._link.inbox:
+            self._advance(self._clip)
+        return self._link.inbox.get()
+
+    def _handle(self, message: Message) -> None:
+        if isinstance(message.body, DecodePlan):
+            self._decode(message.body, message.arrays[0])
+        elif isinstance(message.body, EncodeAudio):
+            self._start_clip(message.body.request, message.arrays[0])
+        else:
+            log.warning("unexpected message", extra={"body": type(message.body).__name__})
+
+    # Decoding --------------------------------------------------------------------------------------------------------
+
+    def _decode(self, plan: DecodePlan, codes: Array) -> None:
+        sounds, duration = self._executor.decode(plan.items, codes)
+        self._link.post(lambda: self._deliver(plan, sounds, duration))
+
+    def _deliver(self, plan: DecodePlan, sounds: list[Array], duration: float) -> None:
+        """Send each gateway its sound, one message per gateway, then answer the scheduler; in the I/O thread."""
+        by_gateway: dict[str, list[tuple[DecodeItem, Array]]] = defaultdict(list)
+        for item, sound in zip(plan.items, sounds, strict=True):
+            by_gateway[item.gateway].append((item, sound))
+        unreachable = []
+        for gateway, parts in by_gateway.items():
+            spans = [FrameSpan(item.request, item.first, item.frames) for item, _ in parts]
+            try:
+                self._send_to_gateway(gateway, Audio(spans), [sound for _, sound in parts])
+            except PeerGoneError:
+                unreachable.append(gateway)
+        self._link.send_now(DecodeDone(plan.call, duration, unreachable))
+
+    def _send_to_gateway(self, gateway: str, body: Audio | Attached, arrays: list[Array]) -> None:
+        frames = pack(body, arrays, source=self._process.incarnation, target=gateway)
+        transport.send(self._audio, frames, gateway)
+
+    def _on_attach(self) -> None:
+        while (frames := transport.receive(self._audio)) is not None:
+            self._answer_attach(frames[1:])
+
+    def _answer_attach(self, frames: list[zmq.Frame]) -> None:
+        try:
+            message = unpack(frames)
+            if isinstance(message.body, Attach):
+                self._send_to_gateway(message.source, Attached(self._process.incarnation), [])
+        except (MessageError, PeerGoneError):
+            log.warning("a gateway's attach was not answered", exc_info=True)
+
+    # Encoding --------------------------------------------------------------------------------------------------------
+
+    def _start_clip(self, request: str, samples: Array) -> None:
+        try:
+            self._clip = Clip(request, self._executor.start_encode(samples))
+        except ValueError as error:
+            self._metrics.clips.labels("refused").inc()
+            self._link.send(Encoded(request, Failure(400, "invalid_reference", str(error))))
+
+    def _advance(self, clip: Clip) -> None:
+        if clip.job.advance():
+            self._metrics.clips.labels("encoded").inc()
+            self._link.send(Encoded(clip.request), [clip.job.codes])
+            self._clip = None
