@@ -1,0 +1,50 @@
+"""The inbox between two threads, and files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from common.files import write_atomically
+from common.inbox import Inbox, InboxFullError
+
+
+def test_the_reader_sleeps_until_there_is_work() -> None:
+    inbox: Inbox[int] = Inbox(4)
+    got: list[int] = []
+    reader = threading.Thread(target=lambda: got.append(inbox.get()))
+    reader.start()
+    before = time.process_time()
+    time.sleep(0.2)
+    assert time.process_time() - before < 0.1, "waiting costs no processor time"
+    assert not got
+    inbox.put(7)
+    reader.join(timeout=5)
+    assert got == [7]
+
+
+def test_order_is_kept_and_the_bound_is_an_error() -> None:
+    inbox: Inbox[int] = Inbox(3)
+    for item in (1, 2, 3):
+        inbox.put(item)
+    with pytest.raises(InboxFullError):
+        inbox.put(4)
+    assert [inbox.get(), inbox.get(), inbox.get()] == [1, 2, 3]
+    assert len(inbox) == 0
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def fail(descriptor: int) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]

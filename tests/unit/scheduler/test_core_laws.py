@@ -1,0 +1,141 @@
+"""Any order of submissions, answers, cancels, credits and losses: all laws hold."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from common.config import Scheduler as Settings
+from tests.unit.scheduler.world import World
+
+
+class CoreMachine(RuleBasedStateMachine):
+    @initialize(
+        look_ahead=st.booleans(),
+        max_batch=st.integers(1, 4),
+        budget=st.sampled_from([4, 16, 64]),
+        window=st.sampled_from([0.1, 1.0, 20.0]),
+    )
+    def start(self, look_ahead: bool, max_batch: int, budget: int, window: float) -> None:
+        self.world = World(
+            Settings(
+                look_ahead=look_ahead,
+                max_batch=max_batch,
+                prefill_budget=budget,
+                unread_seconds=window,
+                max_waiting=6,
+                max_first_chunk=4,
+                max_chunk=8,
+            )
+        )
+        self.cancelled: set[str] = set()
+        self.world.join_ar()
+        self.world.join_vocoder()
+
+    @rule(
+        turns=st.lists(st.integers(1, 20), min_size=1, max_size=3),
+        lengths=st.lists(st.integers(0, 15), min_size=3, max_size=3),
+        max_frames=st.integers(1, 30),
+        output=st.sampled_from(["audio", "codes"]),
+        streaming=st.booleans(),
+        deadline=st.sampled_from([None, 0.05, 5.0]),
+    )
+    def submit(
+        self,
+        turns: list[int],
+        lengths: list[int],
+        max_frames: int,
+        output: str,
+        streaming: bool,
+        deadline: float | None,
+    ) -> None:
+        ends = [sum(lengths[: turn + 1]) for turn in range(len(turns))]
+        self.world.submit(turns, ends, max_frames, output, streaming, deadline)
+
+    @rule()
+    def step(self) -> None:
+        self.world.step()
+
+    @rule()
+    def call(self) -> None:
+        self.world.call()
+
+    @rule(seconds=st.floats(0, 1))
+    def time_passes(self, seconds: float) -> None:
+        self.world.now += seconds
+        self.world.carry_out()
+
+    @rule()
+    def clients_read(self) -> None:
+        self.world.read_all()
+
+    @rule(pick=st.integers(0, 1000))
+    def cancel(self, pick: int) -> None:
+        alive = [request for request in self.world.jobs if request not in self.world.ended]
+        if alive:
+            request = alive[pick % len(alive)]
+            self.cancelled.add(request)
+            self.world.core.cancel(request, "cancelled")
+            self.world.carry_out()
+
+    @rule()
+    def encode(self) -> None:
+        self.world.core.encode("gateway-0", self.world.name("clip"), None)  # type: ignore[arg-type]
+        self.world.carry_out()
+
+    @rule()
+    def finish_clip(self) -> None:
+        self.world.encode()
+
+    @rule(kind=st.sampled_from(["ar", "vocoder"]))
+    def lose_worker(self, kind: str) -> None:
+        workers = self.world.ar if kind == "ar" else self.world.vocoders
+        if workers:
+            self.world.lose(next(iter(workers)))
+
+    @rule(kind=st.sampled_from(["ar", "vocoder"]))
+    def join_worker(self, kind: str) -> None:
+        if kind == "ar" and len(self.world.ar) < 2:
+            self.world.join_ar()
+        elif kind == "vocoder" and len(self.world.vocoders) < 2:
+            self.world.join_vocoder()
+
+    @rule()
+    def gateway_lost_and_back(self) -> None:
+        self.cancelled.update(request for request in self.world.jobs if request not in self.world.ended)
+        self.world.core.peer_lost("gateway-0")
+        for vocoder in self.world.vocoders:
+            self.world.core.attached("gateway-0", vocoder)
+        self.world.carry_out()
+
+    @invariant()
+    def bounds_hold(self) -> None:
+        core = self.world.core
+        assert len(core.waiting) <= core.settings.max_waiting
+        for worker in core.ar_workers.values():
+            held = [page for request in worker.requests.values() for page in request.pages]
+            assert len(set(held)) == len(held)
+            assert worker.pages.available >= 0
+            assert len(held) <= worker.pages.active
+            assert worker.pages.reserved == sum(request.reserved for request in worker.requests.values())
+
+    def teardown(self) -> None:
+        world = self.world
+        if not world.ar:
+            world.join_ar()
+        if not world.vocoders:
+            world.join_vocoder()
+        world.settle()
+        world.now += 100.0  # what still waits for a place runs into its deadline
+        world.carry_out()
+        world.settle()
+        for request in world.jobs:
+            if request not in self.cancelled:
+                assert request in world.ended, "every request ends"
+                world.check_ended(request)
+        world.check_idle()
+
+
+CoreMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestCoreLaws = CoreMachine.TestCase

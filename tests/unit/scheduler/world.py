@@ -1,0 +1,307 @@
+"""A world for the pure core: workers and gateways that check every message they get, and answer when told to.
+
+Codes are a function of (seed, frame), so that a frame that is lost, doubled, swapped or given to another request shows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+
+from common.config import Scheduler as Settings
+from common.messages import (
+    Array,
+    ArWorkerHello,
+    Codes,
+    DecodeDone,
+    DecodePlan,
+    EncodeAudio,
+    Encoded,
+    Ended,
+    Prefill,
+    Sampling,
+    Shutdown,
+    StepDone,
+    StepPlan,
+    Submit,
+    VocoderWorkerHello,
+)
+from scheduler.core import Scheduler
+
+FRAME_SECONDS = 0.05
+CALL_SECONDS = 0.01
+
+
+def codes_of(seed: int, frame: int) -> Array:
+    return np.array([(seed * 31 + frame * 7 + book) % 1000 for book in range(10)], np.int16)
+
+
+class Job(NamedTuple):
+    """What the test knows of a request: at which frame each of its turns ends (counted over all turns)."""
+
+    body: Submit
+    ends: list[int]
+
+
+class FakeAr:
+    """An AR worker that keeps page tables and positions, and checks each plan against them."""
+
+    def __init__(self, name: str, slots: int = 4, pages: int = 64, page_size: int = 4, context: int = 128) -> None:
+        self.incarnation = name
+        self.hello = ArWorkerHello("ar_worker", slots, pages, page_size, context)
+        self.plans: deque[tuple[StepPlan, list[Array]]] = deque()
+        self.seeds: dict[int, int] = {}
+        self.tables: dict[int, list[int]] = {}
+        self.lengths: dict[int, int] = {}
+        self.frames: dict[int, int] = {}
+        self.turns: dict[int, int] = {}
+
+    def answer(self, jobs: dict[int, Job]) -> StepDone | None:
+        """Execute the oldest plan; its codes and ends are in ``codes`` and ``ended``."""
+        plan, (prompt, decodes, appends) = self.plans.popleft()
+        for slot in plan.released:
+            self.tables.pop(slot, None)
+        for assign in plan.assigned:
+            slot = assign.slot
+            assert slot not in self.tables, "a slot is assigned while another sequence has it"
+            self.seeds[slot], self.tables[slot], self.lengths[slot] = assign.sampling.seed, [], 0
+            self.frames[slot] = self.turns[slot] = 0
+        for slot, index, page in appends.tolist():
+            assert index == len(self.tables[slot]), "pages are appended in order"
+            assert all(page not in table for table in self.tables.values()), "a page belongs to one sequence"
+            self.tables[slot].append(page)
+        rows: list[int] = []
+        assert sum(prefill.tokens for prefill in plan.prefills) == prompt.shape[1]
+        for prefill in plan.prefills:
+            self._prefill(prefill)
+            if prefill.sample:
+                rows.append(prefill.slot)
+        for slot in decodes.tolist():
+            self.lengths[slot] += 1
+            self._covered(slot)
+            rows.append(slot)
+        self.codes = np.array([self._draw(slot) for slot in rows], np.int16).reshape(-1, 10)
+        self.ended = np.array([self._ends(slot, jobs) for slot in rows], np.uint8)
+        return StepDone(plan.step, 0.01)
+
+    def _prefill(self, prefill: Prefill) -> None:
+        slot = prefill.slot
+        # A turn may begin where a step, sent before the end was known, has written one position too many.
+        assert prefill.start in (self.lengths[slot], self.lengths[slot] - 1)
+        end = prefill.start + prefill.tokens
+        assert prefill.sample or end % self.hello.page_size == 0, "spans are cut at page boundaries"
+        self.lengths[slot] = end
+        self._covered(slot)
+        if prefill.sample:
+            if prefill.frame > 0 or self.frames[slot] > 0:
+                self.turns[slot] += 1
+            self.frames[slot] = prefill.frame
+
+    def _covered(self, slot: int) -> None:
+        assert len(self.tables[slot]) * self.hello.page_size >= self.lengths[slot], "a position has no page"
+        assert self.lengths[slot] <= self.hello.context
+
+    def _draw(self, slot: int) -> Array:
+        self.frames[slot] += 1
+        return codes_of(self.seeds[slot], self.frames[slot] - 1)
+
+    def _ends(self, slot: int, jobs: dict[int, Job]) -> bool:
+        job = jobs[self.seeds[slot]]
+        return self.frames[slot] - 1 >= job.ends[min(self.turns[slot], len(job.ends) - 1)]
+
+
+class FakeVocoder:
+    """A vocoder worker that checks that each stream's frames come once and in order."""
+
+    def __init__(self, name: str, slots: int = 6) -> None:
+        self.incarnation = name
+        self.hello = VocoderWorkerHello("vocoder_worker", slots, f"ipc://{name}")
+        self.plans: deque[tuple[DecodePlan, list[Array]]] = deque()
+        self.clips: deque[str] = deque()
+        self.streams: dict[int, tuple[str, int]] = {}  # slot to request and next frame
+
+    def accept(self, plan: DecodePlan, codes: Array, jobs: dict[str, Job]) -> None:
+        assert not self.plans, "one call at a time"
+        assert len({item.slot for item in plan.items}) == len(plan.items)
+        assert sum(item.frames for item in plan.items) == len(codes)
+        offset = 0
+        for item in plan.items:
+            assert item.frames > 0
+            assert item.reset == (item.first == 0)
+            if not item.reset:
+                assert self.streams[item.slot] == (item.request, item.first), "a stream's slot is its own"
+            self.streams[item.slot] = (item.request, item.first + item.frames)
+            seed = jobs[item.request].body.sampling.seed
+            for frame in range(item.frames):
+                expected = codes_of(seed, item.first + frame)
+                assert np.array_equal(codes[offset + frame], expected), "frames are the request's own"
+            offset += item.frames
+        self.plans.append((plan, [codes]))
+
+
+class World:
+    """The core and all around it. Times are handed in by advancing :attr:`now`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.core = Scheduler(settings, FRAME_SECONDS)
+        self.now = 0.0
+        self.names = 0
+        self.jobs: dict[str, Job] = {}
+        self.by_seed: dict[int, Job] = {}
+        self.ar: dict[str, FakeAr] = {}
+        self.vocoders: dict[str, FakeVocoder] = {}
+        self.gateways = ["gateway-0"]
+        self.sound: dict[str, int] = {}  # frames a gateway got as sound
+        self.codes: dict[str, list[Array]] = {}
+        self.ended: dict[str, Ended] = {}
+        self.encoded: dict[str, Encoded] = {}
+
+    def name(self, kind: str) -> str:
+        self.names += 1
+        return f"{kind}-{self.names}"
+
+    def join_ar(self, **sizes: int) -> FakeAr:
+        worker = FakeAr(self.name("ar"), **sizes)
+        self.ar[worker.incarnation] = worker
+        self.core.ar_joined(worker.incarnation, worker.hello)
+        self.carry_out()
+        return worker
+
+    def join_vocoder(self, slots: int = 6) -> FakeVocoder:
+        worker = FakeVocoder(self.name("vocoder"), slots)
+        self.vocoders[worker.incarnation] = worker
+        self.core.vocoder_joined(worker.incarnation, worker.hello)
+        for gateway in self.gateways:
+            self.core.attached(gateway, worker.incarnation)
+        self.carry_out()
+        return worker
+
+    def lose(self, incarnation: str) -> None:
+        self.ar.pop(incarnation, None)
+        self.vocoders.pop(incarnation, None)
+        self.core.peer_lost(incarnation)
+        self.carry_out()
+
+    def submit(
+        self,
+        turns: list[int],
+        ends: list[int],
+        max_frames: int = 40,
+        output: str = "audio",
+        streaming: bool = True,
+        deadline: float | None = None,
+    ) -> str:
+        request = self.name("request")
+        seed = len(self.by_seed) + 1
+        sampling = Sampling(0.8, 0.8, 0.8, 30, seed)
+        body = Submit(request, output, streaming, sampling, max_frames, turns, deadline)  # type: ignore[arg-type]
+        self.jobs[request] = self.by_seed[seed] = Job(body, ends)
+        self.core.submit(self.gateways[0], body, np.zeros((11, sum(turns)), np.int32), self.now)
+        self.carry_out()
+        return request
+
+    def step(self) -> bool:
+        """Have one AR worker answer its oldest plan."""
+        for worker in self.ar.values():
+            if worker.plans:
+                done = worker.answer(self.by_seed)
+                self.now += 0.01
+                self.core.step_done(worker.incarnation, done, worker.codes, worker.ended)
+                self.carry_out()
+                return True
+        return False
+
+    def call(self) -> bool:
+        """Have one vocoder worker answer its call."""
+        for worker in self.vocoders.values():
+            if worker.plans:
+                plan, _ = worker.plans.popleft()
+                self.now += CALL_SECONDS
+                for item in plan.items:
+                    self.sound[item.request] = self.sound.get(item.request, 0) + item.frames
+                self.core.decode_done(worker.incarnation, DecodeDone(plan.call, CALL_SECONDS, []), self.now)
+                self.carry_out()
+                return True
+        return False
+
+    def encode(self) -> bool:
+        """Have one vocoder worker finish its clip."""
+        for worker in self.vocoders.values():
+            if worker.clips:
+                done = Encoded(worker.clips.popleft())
+                self.core.encode_done(worker.incarnation, done, [np.zeros((10, 3), np.int16)])
+                self.carry_out()
+                return True
+        return False
+
+    def read_all(self) -> None:
+        for request, frames in self.sound.items():
+            self.core.credit(request, frames)
+        self.carry_out()
+
+    def settle(self) -> None:
+        """Answer everything until nothing is left to do."""
+        while self.step() or self.call() or self.encode():
+            self.read_all()
+
+    def carry_out(self) -> None:
+        for peer, body, arrays in self.core.plan(self.now):
+            if isinstance(body, StepPlan):
+                self.ar[peer].plans.append((body, arrays))
+                limit = 1 + self.core.settings.look_ahead
+                assert len(self.ar[peer].plans) <= limit
+            elif isinstance(body, DecodePlan):
+                self.vocoders[peer].accept(body, arrays[0], self.jobs)
+            elif isinstance(body, EncodeAudio):
+                self.vocoders[peer].clips.append(body.request)
+            elif isinstance(body, Ended):
+                self._on_ended(body)
+            elif isinstance(body, Codes):
+                self._on_codes(body, arrays[0])
+            elif isinstance(body, Encoded):
+                self.encoded[body.request] = body
+            elif isinstance(body, Shutdown):
+                self.ar.pop(peer, None)
+                self.vocoders.pop(peer, None)
+
+    def _on_ended(self, body: Ended) -> None:
+        before = self.ended.get(body.request)
+        assert before is None or (before.failure is None and body.failure is not None), "a request ends once"
+        self.ended[body.request] = body
+
+    def _on_codes(self, body: Codes, codes: Array) -> None:
+        offset = 0
+        for span in body.spans:
+            got = self.codes.setdefault(span.request, [])
+            assert span.first == len(got)
+            got.extend(codes[offset : offset + span.frames])
+            offset += span.frames
+
+    def check_ended(self, request: str) -> None:
+        """A request that ended well has all its frames, its own, and no more."""
+        ended, job = self.ended[request], self.jobs[request]
+        if ended.failure is not None:
+            return
+        expected = min(job.ends[-1], job.body.max_frames)
+        assert ended.frames == expected
+        assert ended.reason == ("stop" if job.ends[-1] < job.body.max_frames else "length")
+        if job.body.output == "audio":
+            assert self.sound.get(request, 0) == expected
+        else:
+            seed = job.body.sampling.seed
+            assert len(self.codes[request]) == expected
+            assert all(np.array_equal(code, codes_of(seed, n)) for n, code in enumerate(self.codes[request]))
+
+    def check_idle(self) -> None:
+        """Nothing is held: the law of pages, and of slots."""
+        core = self.core
+        assert core.idle()
+        for worker in core.ar_workers.values():
+            assert worker.pages.active == 0
+            assert worker.pages.reserved == 0
+            assert worker.slots.free == worker.slots.size
+        for vocoder in core.vocoders.values():
+            assert vocoder.slots.free == vocoder.slots.size
+            assert not vocoder.requests
