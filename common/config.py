@@ -58,12 +58,23 @@ class Gateway(Section, frozen=True):
 class Scheduler(Section, frozen=True):
     """Who waits, who runs, and what becomes sound when."""
 
+    policy: Literal["playback", "fcfs", "fixed"] = "playback"
     max_waiting: Positive = 256  # then 429
-    prefill_budget: Positive = 512  # prompt tokens per step
+    prefill_budget: Positive = 1024  # prompt tokens per step
+    prefill_share: PositiveSeconds = 0.8  # of a frame's length that a step with prompts may take beside decodes
     max_batch: Positive = 128  # sequences per step
     look_ahead: bool = True  # send step k+1 before the answer to step k
-    max_first_chunk: Annotated[int, Meta(ge=1, le=64)] = 8  # frames
+    prefix_cache: bool = True
+    refuse_late: bool = True  # refuse at once who can't have first sound within its deadline
+    chunk: Annotated[int, Meta(ge=1, le=512)] = 10  # frames, of the policies fcfs and fixed
+    max_first_chunk: Annotated[int, Meta(ge=1, le=64)] = 8  # frames; these and what follows: of playback
+    min_chunk: Annotated[int, Meta(ge=1, le=64)] = 2  # frames
     max_chunk: Annotated[int, Meta(ge=1, le=512)] = 48  # frames
+    park_seconds: PositiveSeconds = 10.0  # so far ahead, a stream sits out if somebody gains
+    lean_seconds: PositiveSeconds = 1.0  # so far ahead, a stream sits out while somebody is silent,
+    lean_ratio: PositiveSeconds = 1.4  # unless a frame then costs more than so many times as much
+    guard_seconds: PositiveSeconds = 0.5  # reserve below which a listener is close to running dry
+    pace_frames: Seconds = 0.33  # frame lengths between steps, while the vocoder is late
     max_call_frames: Positive = 512  # frames per vocoder call
     unread_seconds: PositiveSeconds = 20.0  # sound sent to a client that it has not read; then the vocoder waits
     worker_timeout: PositiveSeconds = 5.0  # a worker that does not answer pings for so long is lost

@@ -114,8 +114,9 @@ class Submit(Body, frozen=True):
     """A request. Array: prompt int32 [11, T], the turns one after another, ``turns`` positions each.
 
     The first turn is the whole beginning of the conversation; each later one is what stands between the codes of the
-    turn before and its own. ``max_frames`` bounds the frames of all turns together. ``deadline`` is how long the
-    request may wait for its admission, in seconds from its arrival; None: for ever.
+    turn before and its own. ``max_frames`` bounds the frames of all turns together. ``deadline``: seconds from its
+    arrival in which the request wants its first sound, or none at all; None: any time. ``client`` is whose share of a
+    crowded server the request takes.
     """
 
     request: str
@@ -125,6 +126,8 @@ class Submit(Body, frozen=True):
     max_frames: int
     turns: list[int]
     deadline: float | None
+    client: str = ""
+    priority: Literal["interactive", "batch"] = "interactive"
 
 
 class Cancel(Body, frozen=True):

@@ -31,10 +31,14 @@ from common.messages import (
     Submit,
     VocoderWorkerHello,
 )
+from scheduler.admission import too_late
 from scheduler.calls import plan_call
 from scheduler.observer import Observer
+from scheduler.policy import make_policy
+from scheduler.prefix_cache import page_keys
 from scheduler.request import Request
 from scheduler.steps import plan_step
+from scheduler.waiting import WaitingQueue
 from scheduler.workers import ArWorker, Row, VocoderWorker
 
 log = logging.getLogger(__name__)
@@ -61,18 +65,21 @@ class Scheduler:
         self.settings = settings
         self.frame_seconds = frame_seconds
         self.observer = observer or Observer()
-        self.waiting: dict[str, Request] = {}  # by arrival
+        self.policy = make_policy(settings, frame_seconds)
+        self.window = max(1, round(settings.unread_seconds / frame_seconds))
+        self.waiting = WaitingQueue()
         self.requests: dict[str, Request] = {}  # admitted, until the last sample
         self.ar_workers: dict[str, ArWorker] = {}
         self.vocoders: dict[str, VocoderWorker] = {}
         self.encodes: deque[tuple[str, str, Array]] = deque()  # (gateway, request, samples)
         self.draining = False
         self._out: list[Outgoing] = []
+        self._start_at: float | None = None  # when a step that is held back is due
 
     # Workers and gateways come and go --------------------------------------------------------------------------------
 
     def ar_joined(self, incarnation: str, hello: ArWorkerHello) -> None:
-        self.ar_workers[incarnation] = ArWorker(incarnation, hello)
+        self.ar_workers[incarnation] = ArWorker(incarnation, hello, self.frame_seconds)
 
     def vocoder_joined(self, incarnation: str, hello: VocoderWorkerHello) -> None:
         self.vocoders[incarnation] = VocoderWorker(incarnation, hello)
@@ -106,7 +113,7 @@ class Scheduler:
         self._refuse_unservable(failure)
 
     def _gateway_lost(self, gateway: str) -> None:
-        for request in [*self.waiting.values(), *self.requests.values()]:
+        for request in [*self.waiting, *self.requests.values()]:
             if request.gateway == gateway:
                 self._abort(request, "cancelled", None)
         self.encodes = deque(job for job in self.encodes if job[0] != gateway)
@@ -115,7 +122,7 @@ class Scheduler:
 
     def _refuse_unservable(self, failure: Failure) -> None:
         """End what waits for a kind of worker of which none is left."""
-        for request in list(self.waiting.values()):
+        for request in self.waiting:
             if not self.ar_workers or (request.audio and not self.vocoders):
                 self._abort(request, "error", failure)
         while self.encodes and not self.vocoders:
@@ -126,15 +133,16 @@ class Scheduler:
 
     def submit(self, gateway: str, body: Submit, prompt: Array, now: float) -> None:
         """A request arrives. ``prompt``: int32 [11, positions]."""
-        failure = self._refusal(gateway, body, prompt)
+        request = Request(gateway, body, prompt, now)
+        failure = self._refusal(gateway, body, prompt) or self._refusal_of_the_late(request, now)
         if failure is not None:
             self.observer.ended("rejected")
             self._send(gateway, Ended(body.request, "rejected", 0, failure))
             return
-        self.waiting[body.request] = Request(gateway, body, prompt, now)
+        self.waiting.add(request)
 
     def _refusal(self, gateway: str, body: Submit, prompt: Array) -> Failure | None:
-        if body.request in self.waiting or body.request in self.requests:
+        if self.waiting.get(body.request) is not None or body.request in self.requests:
             return Failure(409, "duplicate_request", "a request of this id is under way")
         if self.draining:
             return Failure(503, "draining", "the server is shutting down", retry_after=5)
@@ -142,13 +150,22 @@ class Scheduler:
         if not workers or (body.output == "audio" and not self._usable_vocoders(gateway)):
             return Failure(503, "not_ready", "a worker is starting or being restarted", retry_after=2)
         positions, context = prompt.shape[1], max(worker.context for worker in workers)
-        if positions + len(body.turns) + LOOK_AHEAD_POSITIONS > context:
+        if positions + LOOK_AHEAD_POSITIONS >= context:
             return Failure(
                 400, "context_length_exceeded", f"text and references need {positions} of {context} positions"
             )
         if len(self.waiting) >= self.settings.max_waiting:
             return Failure(429, "queue_full", f"{len(self.waiting)} requests wait already", retry_after=2)
         return None
+
+    def _refusal_of_the_late(self, request: Request, now: float) -> Failure | None:
+        if request.deadline is None or not self.settings.refuse_late:
+            return None
+        vocoders = self._usable_vocoders(request.gateway) if request.audio else []
+        workers = list(self.ar_workers.values())
+        if not too_late(request, now, self.waiting, workers, vocoders, self.settings):
+            return None
+        return Failure(503, "overloaded", "first sound is not to be had in time", retry_after=1)
 
     def cancel(self, request_id: str, reason: FinishReason) -> None:
         """The client has gone, or its gateway has given up on it. Settles at the edge of the steps in flight."""
@@ -175,7 +192,7 @@ class Scheduler:
 
     # What workers answer ---------------------------------------------------------------------------------------------
 
-    def step_done(self, incarnation: str, body: StepDone, codes: Array, ended: Array) -> None:
+    def step_done(self, incarnation: str, body: StepDone, codes: Array, ended: Array, now: float) -> None:
         """A step was answered. ``codes``: int16 [n, 10]; ``ended``: uint8 [n].
 
         Raises:
@@ -188,19 +205,32 @@ class Scheduler:
         if codes.shape != (len(step.rows), 10) or ended.shape != (len(step.rows),):
             raise ProtocolError(f"step {body.step} has {len(step.rows)} rows, not codes {codes.shape}")
         worker.step_seconds.add(body.duration)
+        worker.step_cost.add(body.duration, len(step.rows), step.prefill_tokens)
         self.observer.stepped(body.duration, len(step.rows), step.prefill_tokens)
         worker.pages.settle(step.number)
+        running = len(worker.requests)
         received = [row for row, code, end in zip(step.rows, codes, ended, strict=True) if self._settle(row, code, end)]
         self._forward_codes([row.request for row in received if not row.request.audio])
         for row in received:
             if row.request.frames == row.request.max_frames and not row.request.generated:
                 self._finish(row.request, "length")
+        self._note_ends(worker, running - len(worker.requests), now)
+
+    def _note_ends(self, worker: ArWorker, ends: int, now: float) -> None:
+        """Learn how often a place becomes free."""
+        if ends == 0:
+            return
+        if worker.last_end is not None:
+            worker.between_ends.add((now - worker.last_end) / ends)
+        worker.last_end = now
 
     def _settle(self, row: Row, codes: Array, ended: np.uint8) -> bool:
         """Take one row of a step; whether it brought a frame."""
         request = row.request
         if request.generated or row.epoch != request.epoch:
             return False  # asked for before the end of the request, or of its turn, was known
+        if request.frames == 0 and request.turn == 0 and request.ar is not None:
+            request.ar.pages.share(request.shared, request.keys, request.pages)
         if not ended:
             request.append(codes)
             return True
@@ -254,14 +284,11 @@ class Scheduler:
         """Decide all that can be decided now, and return what is to be sent, in order."""
         self._expire(now)
         self._admit(now)
+        self._start_at = None
         for ar_worker in self.ar_workers.values():
-            while len(ar_worker.in_flight) < 1 + self.settings.look_ahead:
-                step = plan_step(ar_worker, self.settings, now, self.frame_seconds)
-                if step is None:
-                    break
-                self._send(ar_worker.incarnation, step.plan, step.arrays)
+            self._plan_steps(ar_worker, now)
         for vocoder in self.vocoders.values():
-            call = plan_call(vocoder, self.settings, now, self.frame_seconds)
+            call = plan_call(vocoder, self.settings, self.policy, now, self.window)
             if call is not None:
                 self._send(vocoder.incarnation, call.plan, call.arrays)
             self._start_encode(vocoder)
@@ -269,11 +296,23 @@ class Scheduler:
         out, self._out = self._out, []
         return out
 
+    def _plan_steps(self, worker: ArWorker, now: float) -> None:
+        while len(worker.in_flight) < 1 + self.settings.look_ahead:
+            start_at = self.policy.start_at(worker, list(self.vocoders.values()), now)
+            if start_at > now:
+                self._start_at = start_at if self._start_at is None else min(self._start_at, start_at)
+                return
+            step = plan_step(worker, self.settings, self.policy, now, len(self.waiting) > 0)
+            if step is None:
+                return
+            self._send(worker.incarnation, step.plan, step.arrays)
+
     def wake_at(self) -> float | None:
         """When to plan again even if nothing happens."""
-        return min(
-            (request.deadline for request in self.waiting.values() if request.deadline is not None), default=None
-        )
+        times = [request.deadline for request in self.waiting if request.deadline is not None]
+        if self._start_at is not None:
+            times.append(self._start_at)
+        return min(times, default=None)
 
     def idle(self) -> bool:
         """Whether nothing is under way."""
@@ -281,21 +320,20 @@ class Scheduler:
         return not (self.waiting or self.requests or self.encodes) and all(worker.idle for worker in workers)
 
     def _expire(self, now: float) -> None:
-        late = [
-            request for request in self.waiting.values() if request.deadline is not None and now >= request.deadline
-        ]
-        for request in late:
-            failure = Failure(503, "deadline_exceeded", "no place became free in time", retry_after=2)
-            self._abort(request, "timeout", failure)
+        for request in self.waiting:
+            if request.deadline is not None and now >= request.deadline:
+                failure = Failure(503, "deadline_exceeded", "no place became free in time", retry_after=2)
+                self._abort(request, "timeout", failure)
 
     def _admit(self, now: float) -> None:
-        """Admit from the head of the queue, as long as the worst case of the next one fits."""
-        for request in list(self.waiting.values()):
-            if not self._place(request):
-                break
-            del self.waiting[request.id]
+        """Admit whose turn it is, as long as the worst case of the next one fits."""
+        for worker in self.ar_workers.values():
+            worker.filling = False
+        while (request := self.waiting.next(now)) is not None and self._place(request):
+            self.waiting.remove(request.id)
+            self.waiting.running[request.client] += 1
             self.requests[request.id] = request
-            self.observer.admitted(now - request.arrived)
+            self.observer.admitted(now - request.arrived, request.prompt_tokens, request.prefilled)
 
     def _place(self, request: Request) -> bool:
         """Find an AR slot, pages for the worst case and, for sound, a vocoder slot; all or nothing."""
@@ -305,20 +343,41 @@ class Scheduler:
             vocoder = max(usable, key=lambda worker: worker.slots.free, default=None)
             if vocoder is None:
                 return False
-        candidates = [worker for worker in self.ar_workers.values() if worker.slots.free and not worker.leaving]
-        for ar_worker in sorted(candidates, key=lambda worker: -worker.slots.free):
-            room = ar_worker.context - request.prompt_tokens - len(request.turns) - LOOK_AHEAD_POSITIONS
-            most_frames = min(request.max_frames, room)
-            pages = ar_worker.pages_for(request.prompt_tokens + most_frames + LOOK_AHEAD_POSITIONS)
-            if most_frames > 0 and ar_worker.pages.reserve(pages):
-                request.max_frames, request.reserved = most_frames, pages
-                request.ar, request.lease = ar_worker, ar_worker.slots.lend()
-                ar_worker.requests[request.id] = request
-                if vocoder is not None:
-                    request.vocoder, request.vocoder_lease = vocoder, vocoder.slots.lend()
-                    vocoder.requests[request.id] = request
-                return True
-        return False
+        if not any(self._place_on(worker, request) for worker in self._ar_workers_for(request)):
+            return False
+        if vocoder is not None:
+            request.vocoder, request.vocoder_lease = vocoder, vocoder.slots.lend()
+            vocoder.requests[request.id] = request
+        return True
+
+    def _ar_workers_for(self, request: Request) -> list[ArWorker]:
+        """Workers that may take the request: first where most of its prompt lies, then by free slots."""
+        able = [worker for worker in self.ar_workers.values() if worker.slots.free and not worker.leaving]
+        able = [worker for worker in able if self.policy.may_admit(worker)]
+        if len(able) < 2:
+            return able
+        cached = {worker.incarnation: len(worker.pages.cache.match(self._keys(request, worker))) for worker in able}
+        return sorted(able, key=lambda worker: (-cached[worker.incarnation], -worker.slots.free))
+
+    def _keys(self, request: Request, worker: ArWorker) -> list[bytes]:
+        return page_keys(request.turns[0], worker.page_size) if self.settings.prefix_cache else []
+
+    def _place_on(self, worker: ArWorker, request: Request) -> bool:
+        most_frames = min(request.max_frames, worker.context - request.prompt_tokens - LOOK_AHEAD_POSITIONS)
+        if most_frames < 1:
+            return False
+        keys = self._keys(request, worker)
+        worst_case = worker.pages_for(request.prompt_tokens + most_frames + LOOK_AHEAD_POSITIONS)
+        shared = worker.pages.admit(keys, worst_case)
+        if shared is None:
+            return False
+        request.max_frames, request.keys, request.shared = most_frames, keys, shared
+        request.pages = [node.page for node in shared]
+        request.reserved = worst_case - len(shared)
+        request.position = request.prefilled = len(shared) * worker.page_size
+        request.ar, request.lease = worker, worker.slots.lend()
+        worker.requests[request.id] = request
+        return True
 
     def _usable_vocoders(self, gateway: str) -> list[VocoderWorker]:
         return [worker for worker in self.vocoders.values() if gateway in worker.attached and not worker.leaving]
@@ -363,8 +422,11 @@ class Scheduler:
 
     def _retire(self, request: Request) -> None:
         """Forget a request: nothing more will be heard of it."""
-        self.waiting.pop(request.id, None)
-        self.requests.pop(request.id, None)
+        self.waiting.remove(request.id)
+        if self.requests.pop(request.id, None) is not None:
+            self.waiting.running[request.client] -= 1
+            if self.waiting.running[request.client] == 0:
+                del self.waiting.running[request.client]
         if request.vocoder is not None and request.vocoder_lease is not None:
             request.vocoder.requests.pop(request.id, None)
             request.vocoder.slots.give_back(request.vocoder_lease)
@@ -382,7 +444,7 @@ class Scheduler:
         if request.assigned:
             worker.released.append(request.lease.slot)
         last_step = worker.in_flight[-1].number if worker.in_flight else -1
-        worker.pages.release(request.pages, request.reserved, last_step)
+        worker.pages.release(request.pages[len(request.shared) :], request.shared, request.reserved, last_step)
         if not worker.in_flight:
             worker.pages.settle(worker.steps)
         request.ar = request.lease = None

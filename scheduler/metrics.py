@@ -25,6 +25,12 @@ class SchedulerMetrics(Observer):
         self._finished = Counter(
             "shoal_requests_finished_total", "Requests by finish reason", ["reason"], registry=registry
         )
+        self._cache_queries = Counter(
+            "shoal_prefix_cache_queries_total", "Prompt positions looked up in the prefix cache", registry=registry
+        )
+        self._cache_hits = Counter(
+            "shoal_prefix_cache_hits_total", "Prompt positions found in the prefix cache", registry=registry
+        )
         step_buckets = {"buckets": FAST_SECONDS, "registry": registry}
         size_buckets = {"buckets": BATCH_SIZES, "registry": registry}
         self._step = Histogram("shoal_step_seconds", "Device time of an AR step", **step_buckets)  # type: ignore[arg-type]
@@ -43,11 +49,13 @@ class SchedulerMetrics(Observer):
         waiting.set_function(lambda: len(core.waiting))
         pages = Gauge("shoal_kv_pages", "KV pages by state", ["state"], registry=self._registry)
         pages.labels("active").set_function(lambda: sum(pool.active for pool in _pools(core)))
-        pages.labels("cached").set(0)  # no prefix is kept yet
+        pages.labels("cached").set_function(lambda: sum(pool.cached for pool in _pools(core)))
         pages.labels("free").set_function(lambda: sum(pool.free for pool in _pools(core)))
 
-    def admitted(self, waited: float) -> None:
+    def admitted(self, waited: float, prompt_tokens: int, cached_tokens: int) -> None:
         self._queue_time.observe(waited)
+        self._cache_queries.inc(prompt_tokens)
+        self._cache_hits.inc(cached_tokens)
 
     def ended(self, reason: FinishReason) -> None:
         self._finished.labels(reason).inc()

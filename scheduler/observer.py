@@ -8,8 +8,8 @@ from common.messages import FinishReason
 class Observer:
     """Does nothing; override what you want to know. Times in seconds."""
 
-    def admitted(self, waited: float) -> None:
-        """A request left the queue."""
+    def admitted(self, waited: float, prompt_tokens: int, cached_tokens: int) -> None:
+        """A request left the queue; so much of its prompt was in the prefix cache."""
 
     def ended(self, reason: FinishReason) -> None:
         """A request ended, or was refused."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from common.messages import Array, FinishReason, Submit
+from scheduler.prefix_cache import Node
 from scheduler.slots import Lease
 
 if TYPE_CHECKING:
@@ -36,10 +37,14 @@ class Request:
         self.turns = np.split(prompt, np.cumsum(body.turns)[:-1], axis=1)  # int32 [11, positions] each
         self.prompt_tokens = prompt.shape[1]
         self.arrived = arrived
+        self.client = body.client
+        self.batch = body.priority == "batch"
         self.deadline = None if body.deadline is None else arrived + body.deadline
 
         self.ar: ArWorker | None = None
         self.lease: Lease | None = None
+        self.keys: list[bytes] = []  # of the full pages of the first turn's prompt, for the worker's page size
+        self.shared: list[Node] = []  # prefix-cache nodes, whose pages are the first of ``pages``
         self.pages: list[int] = []
         self.reserved = 0  # pages promised and not yet taken
         self.assigned = False  # the worker knows of it
@@ -49,6 +54,7 @@ class Request:
         self.epoch = 0
         self.frames = 0
         self.planned = 0
+        self.asked = arrived  # when the last frame was asked for
         self.reason: FinishReason | None = None
         self._codes = np.empty((64, CODEBOOKS), np.int16)
 
@@ -58,6 +64,7 @@ class Request:
         self.delivered = 0
         self.read = 0
         self.play_end: float | None = None
+        self.asked_sound = arrived  # when sound was last asked for
 
     @property
     def prefilling(self) -> bool:
@@ -99,9 +106,3 @@ class Request:
         self.epoch += 1
         self.planned = self.frames
         return True
-
-    def slack(self, now: float, frame_seconds: float) -> float:
-        """Seconds of sound the listener has left, with all frames generated; without first sound, minus infinity."""
-        if self.play_end is None:
-            return -np.inf
-        return self.play_end - now + (self.frames - self.delivered) * frame_seconds

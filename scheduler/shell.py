@@ -77,7 +77,7 @@ class Shell:
             Credit: self._on_credit,
             Attached: lambda source, body, arrays: self._core.attached(source, body.vocoder),
             EncodeAudio: lambda source, body, arrays: self._core.encode(source, body.request, arrays[0]),
-            StepDone: lambda source, body, arrays: self._core.step_done(source, body, *arrays),
+            StepDone: self._on_step_done,
             DecodeDone: lambda source, body, arrays: self._core.decode_done(source, body, time.monotonic()),
             Encoded: self._core.encode_done,
             Leaving: self._on_leaving,
@@ -185,6 +185,10 @@ class Shell:
     def _on_credit(self, source: str, body: Credit, arrays: list[Array]) -> None:
         for request, frame in body.read:
             self._core.credit(request, frame)
+
+    def _on_step_done(self, source: str, body: StepDone, arrays: list[Array]) -> None:
+        codes, ended = arrays
+        self._core.step_done(source, body, codes, ended, time.monotonic())
 
     def _on_leaving(self, source: str, body: Leaving, arrays: list[Array]) -> None:
         self._core.leaving(source)

@@ -8,6 +8,7 @@ import numpy as np
 
 from common.config import Scheduler as Settings
 from common.messages import PROMPT_ROWS, Array, Assign, Prefill, StepPlan
+from scheduler.policy import Policy, Situation
 from scheduler.request import Request
 from scheduler.workers import ArWorker, Row, Step
 
@@ -20,26 +21,30 @@ class PlannedStep(NamedTuple):
 class _Builder:
     """Collects one step."""
 
-    def __init__(self, worker: ArWorker) -> None:
+    def __init__(self, worker: ArWorker, now: float) -> None:
         self.worker = worker
+        self.now = now
         self.assigned: list[Assign] = []
         self.prefills: list[Prefill] = []
         self.prompts: list[Array] = []
         self.decodes: list[int] = []
         self.appends: list[tuple[int, int, int]] = []
         self.rows: list[Row] = []
+        self.tokens = 0
 
     def prefill(self, request: Request, tokens: int) -> None:
         """Put the next ``tokens`` positions of the request's turn into the step."""
         slot = _slot(request)
         if not request.assigned:
             self.assigned.append(Assign(slot, request.sampling))
+            self.appends.extend((slot, index, page) for index, page in enumerate(request.pages))
             request.assigned = True
         turn = request.turns[request.turn]
         self.prompts.append(turn[:, request.prefilled : request.prefilled + tokens])
         start = request.position
         self._advance(request, tokens)
         request.prefilled += tokens
+        self.tokens += tokens
         sample = not request.prefilling
         self.prefills.append(Prefill(slot, start, tokens, sample, request.frames))
         if sample:
@@ -53,9 +58,10 @@ class _Builder:
 
     def finish(self) -> PlannedStep:
         worker = self.worker
-        step = Step(worker.steps, self.rows, sum(prefill.tokens for prefill in self.prefills))
+        step = Step(worker.steps, self.rows, self.tokens)
         worker.steps += 1
         worker.in_flight.append(step)
+        worker.step_started = self.now
         plan = StepPlan(step.number, worker.released, self.assigned, self.prefills)
         worker.released = []
         prompt = np.concatenate(self.prompts, axis=1) if self.prompts else np.empty((PROMPT_ROWS, 0), np.int32)
@@ -73,6 +79,7 @@ class _Builder:
 
     def _expect_frame(self, request: Request) -> None:
         request.planned += 1
+        request.asked = self.now
         self.rows.append(Row(request, request.epoch, request.position))
 
 
@@ -81,31 +88,43 @@ def _slot(request: Request) -> int:
     return request.lease.slot
 
 
-def plan_step(worker: ArWorker, settings: Settings, now: float, frame_seconds: float) -> PlannedStep | None:
-    """The worker's next step, or None when there is nothing to do.
+def plan_step(worker: ArWorker, settings: Settings, policy: Policy, now: float, queued: bool) -> PlannedStep | None:
+    """The worker's next step, or None when there is nothing to do. ``queued``: somebody waits for admission.
 
-    Decodes are chosen first, so that a request whose prompt ends in this step decodes from the next one on; prompts
-    come in order of admission, within the prefill budget, and are cut at multiples of the page size.
+    Who decodes is chosen among those whose prompts are done before this step; prompts come in order of admission, first
+    those of listeners, within the prefill budget, and are cut at multiples of the page size.
     """
-    running = [request for request in worker.requests.values() if not request.generated]
-    decodes = [request for request in running if request.decodable]
-    prefills = [request for request in running if request.prefilling]
-    if not decodes and not prefills:
+    candidates = [request for request in worker.requests.values() if request.decodable]
+    prompts = [request for request in worker.requests.values() if request.prefilling]
+    if not candidates and not prompts:
         return None
-    if len(decodes) > settings.max_batch:
-        decodes.sort(key=lambda request: request.slack(now, frame_seconds))
-        del decodes[settings.max_batch :]
-    builder = _Builder(worker)
-    budget = max(settings.prefill_budget, worker.page_size)
-    for request in prefills:
-        tokens = _span(request, budget, worker.page_size)
+    builder = _Builder(worker, now)
+    if prompts:
+        _prefill(builder, prompts, _budget(worker, settings, len(candidates)), settings.max_batch)
+    situation = Situation(now, len(builder.rows), builder.tokens, queued)
+    for request in policy.choose(worker, candidates, situation):
+        builder.decode(request)
+    return builder.finish()
+
+
+def _prefill(builder: _Builder, prompts: list[Request], budget: int, most_rows: int) -> None:
+    prompts.sort(key=lambda request: not request.streaming)
+    for request in prompts[:most_rows]:
+        tokens = _span(request, budget, builder.worker.page_size)
         if tokens == 0:
             break
         builder.prefill(request, tokens)
         budget -= tokens
-    for request in decodes:
-        builder.decode(request)
-    return builder.finish()
+
+
+def _budget(worker: ArWorker, settings: Settings, decodes: int) -> int:
+    """Prompt positions of this step: as configured, or as few as keep the step of those who decode within a frame."""
+    if decodes == 0:
+        return max(settings.prefill_budget, worker.page_size)
+    price = worker.step_cost.predict(0, 1) - worker.step_cost.predict(0, 0)
+    room = settings.prefill_share * worker.frame_seconds - worker.step_cost.predict(decodes, 0)
+    affordable = int(room / price) if price > 0 else settings.prefill_budget
+    return max(worker.page_size, min(settings.prefill_budget, affordable))
 
 
 def _span(request: Request, budget: int, page_size: int) -> int:

@@ -6,11 +6,14 @@ from collections import deque
 from typing import NamedTuple
 
 from common.messages import ArWorkerHello, VocoderWorkerHello
+from scheduler.costs import LinearCost
 from scheduler.pages import PagePool
 from scheduler.request import Request
 from scheduler.slots import SlotPool
 
 EWMA_WEIGHT = 0.1
+STEP_GUESS = 0.01  # seconds, until the first answer
+CALL_GUESS = 0.01
 
 
 class Average:
@@ -44,7 +47,7 @@ class Step(NamedTuple):
 class ArWorker:
     """An AR worker, registered."""
 
-    def __init__(self, incarnation: str, hello: ArWorkerHello) -> None:
+    def __init__(self, incarnation: str, hello: ArWorkerHello, frame_seconds: float) -> None:
         self.incarnation = incarnation
         self.name = hello.name
         self.page_size = hello.page_size
@@ -55,7 +58,13 @@ class ArWorker:
         self.in_flight: deque[Step] = deque()
         self.steps = 0
         self.released: list[int] = []  # slots the worker has not yet been told of
-        self.step_seconds = Average(0.02)
+        self.step_started: float | None = None  # when the newest step was sent
+        self.step_seconds = Average(STEP_GUESS)
+        self.step_cost = LinearCost([STEP_GUESS, 0.0, 0.0])  # per row and prompt position
+        self.between_ends = Average(0.0)  # seconds from one freed slot to the next, while others wait
+        self.last_end: float | None = None
+        self.filling = True  # static batching: the batch is still being put together
+        self.frame_seconds = frame_seconds
         self.leaving = False
 
     @property
@@ -86,7 +95,7 @@ class VocoderWorker:
         self.attached: set[str] = set()
         self.call: Call | None = None
         self.calls = 0
-        self.call_seconds = Average(0.02)
+        self.call_seconds = Average(CALL_GUESS)
         self.encoding: tuple[str, str] | None = None  # (gateway, request) of the clip being encoded
         self.leaving = False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -12,14 +12,16 @@ from tests.unit.scheduler.world import World
 
 class CoreMachine(RuleBasedStateMachine):
     @initialize(
+        policy=st.sampled_from(["playback", "fcfs", "fixed"]),
         look_ahead=st.booleans(),
         max_batch=st.integers(1, 4),
         budget=st.sampled_from([4, 16, 64]),
         window=st.sampled_from([0.1, 1.0, 20.0]),
     )
-    def start(self, look_ahead: bool, max_batch: int, budget: int, window: float) -> None:
+    def start(self, policy: str, look_ahead: bool, max_batch: int, budget: int, window: float) -> None:
         self.world = World(
             Settings(
+                policy=policy,  # type: ignore[arg-type]
                 look_ahead=look_ahead,
                 max_batch=max_batch,
                 prefill_budget=budget,
@@ -40,6 +42,8 @@ class CoreMachine(RuleBasedStateMachine):
         output=st.sampled_from(["audio", "codes"]),
         streaming=st.booleans(),
         deadline=st.sampled_from([None, 0.05, 5.0]),
+        voice=st.integers(0, 2),
+        client=st.sampled_from(["a", "b"]),
     )
     def submit(
         self,
@@ -49,9 +53,11 @@ class CoreMachine(RuleBasedStateMachine):
         output: str,
         streaming: bool,
         deadline: float | None,
+        voice: int,
+        client: str,
     ) -> None:
         ends = [sum(lengths[: turn + 1]) for turn in range(len(turns))]
-        self.world.submit(turns, ends, max_frames, output, streaming, deadline)
+        self.world.submit(turns, ends, max_frames, output, streaming, deadline, voice, client)
 
     @rule()
     def step(self) -> None:
@@ -114,7 +120,8 @@ class CoreMachine(RuleBasedStateMachine):
         core = self.world.core
         assert len(core.waiting) <= core.settings.max_waiting
         for worker in core.ar_workers.values():
-            held = [page for request in worker.requests.values() for page in request.pages]
+            own = [request.pages[len(request.shared) :] for request in worker.requests.values()]
+            held = [page for pages in own for page in pages]
             assert len(set(held)) == len(held)
             assert worker.pages.available >= 0
             assert len(held) <= worker.pages.active
@@ -137,5 +144,7 @@ class CoreMachine(RuleBasedStateMachine):
         world.check_idle()
 
 
-CoreMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+CoreMachine.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
 TestCoreLaws = CoreMachine.TestCase

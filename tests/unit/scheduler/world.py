@@ -43,10 +43,11 @@ class Job(NamedTuple):
 
     body: Submit
     ends: list[int]
+    prompt: Array
 
 
 class FakeAr:
-    """An AR worker that keeps page tables and positions, and checks each plan against them."""
+    """An AR worker that keeps page tables and what each page holds, and checks each plan against them."""
 
     def __init__(self, name: str, slots: int = 4, pages: int = 64, page_size: int = 4, context: int = 128) -> None:
         self.incarnation = name
@@ -57,6 +58,8 @@ class FakeAr:
         self.lengths: dict[int, int] = {}
         self.frames: dict[int, int] = {}
         self.turns: dict[int, int] = {}
+        self.contents: dict[tuple[int, int], bytes] = {}  # (page, offset) to the position's column
+        self.prefilled = 0
 
     def answer(self, jobs: dict[int, Job]) -> StepDone | None:
         """Execute the oldest plan; its codes and ends are in ``codes`` and ``ended``."""
@@ -70,38 +73,57 @@ class FakeAr:
             self.frames[slot] = self.turns[slot] = 0
         for slot, index, page in appends.tolist():
             assert index == len(self.tables[slot]), "pages are appended in order"
-            assert all(page not in table for table in self.tables.values()), "a page belongs to one sequence"
             self.tables[slot].append(page)
         rows: list[int] = []
         assert sum(prefill.tokens for prefill in plan.prefills) == prompt.shape[1]
+        offset = 0
         for prefill in plan.prefills:
-            self._prefill(prefill)
+            self._prefill(prefill, prompt[:, offset : offset + prefill.tokens], jobs)
+            offset += prefill.tokens
             if prefill.sample:
                 rows.append(prefill.slot)
         for slot in decodes.tolist():
+            self._write(slot, self.lengths[slot], b"frame")
             self.lengths[slot] += 1
-            self._covered(slot)
             rows.append(slot)
         self.codes = np.array([self._draw(slot) for slot in rows], np.int16).reshape(-1, 10)
         self.ended = np.array([self._ends(slot, jobs) for slot in rows], np.uint8)
         return StepDone(plan.step, 0.01)
 
-    def _prefill(self, prefill: Prefill) -> None:
+    def _prefill(self, prefill: Prefill, columns: Array, jobs: dict[int, Job]) -> None:
         slot = prefill.slot
-        # A turn may begin where a step, sent before the end was known, has written one position too many.
-        assert prefill.start in (self.lengths[slot], self.lengths[slot] - 1)
+        if self.lengths[slot] == 0:
+            self._check_shared(slot, prefill.start, jobs[self.seeds[slot]].prompt)
+        else:
+            # A turn may begin where a step, sent before the end was known, has written one position too many.
+            assert prefill.start in (self.lengths[slot], self.lengths[slot] - 1)
         end = prefill.start + prefill.tokens
         assert prefill.sample or end % self.hello.page_size == 0, "spans are cut at page boundaries"
+        for index in range(prefill.tokens):
+            self._write(slot, prefill.start + index, columns[:, index].tobytes())
         self.lengths[slot] = end
-        self._covered(slot)
+        self.prefilled += prefill.tokens
         if prefill.sample:
             if prefill.frame > 0 or self.frames[slot] > 0:
                 self.turns[slot] += 1
             self.frames[slot] = prefill.frame
 
-    def _covered(self, slot: int) -> None:
-        assert len(self.tables[slot]) * self.hello.page_size >= self.lengths[slot], "a position has no page"
-        assert self.lengths[slot] <= self.hello.context
+    def _check_shared(self, slot: int, positions: int, prompt: Array) -> None:
+        """Pages taken over from the prefix cache hold exactly the beginning of this prompt."""
+        for position in range(positions):
+            assert self.contents[self._place(slot, position)] == prompt[:, position].tobytes()
+
+    def _place(self, slot: int, position: int) -> tuple[int, int]:
+        index, offset = divmod(position, self.hello.page_size)
+        assert index < len(self.tables[slot]), "a position has no page"
+        return self.tables[slot][index], offset
+
+    def _write(self, slot: int, position: int, column: bytes) -> None:
+        assert position < self.hello.context
+        page, offset = self._place(slot, position)
+        others = [table for other, table in self.tables.items() if other != slot]
+        assert all(page not in table for table in others), "a page that is written belongs to one sequence"
+        self.contents[page, offset] = column
 
     def _draw(self, slot: int) -> Array:
         self.frames[slot] += 1
@@ -192,13 +214,18 @@ class World:
         output: str = "audio",
         streaming: bool = True,
         deadline: float | None = None,
+        voice: int = 0,
+        client: str = "",
     ) -> str:
+        """``voice``: requests of one voice have the same prompt as far as both go."""
         request = self.name("request")
         seed = len(self.by_seed) + 1
         sampling = Sampling(0.8, 0.8, 0.8, 30, seed)
-        body = Submit(request, output, streaming, sampling, max_frames, turns, deadline)  # type: ignore[arg-type]
-        self.jobs[request] = self.by_seed[seed] = Job(body, ends)
-        self.core.submit(self.gateways[0], body, np.zeros((11, sum(turns)), np.int32), self.now)
+        body = Submit(request, output, streaming, sampling, max_frames, turns, deadline, client)  # type: ignore[arg-type]
+        prompt = np.full((11, sum(turns)), voice, np.int32)
+        prompt[0] = np.arange(sum(turns))
+        self.jobs[request] = self.by_seed[seed] = Job(body, ends, prompt)
+        self.core.submit(self.gateways[0], body, prompt, self.now)
         self.carry_out()
         return request
 
@@ -208,7 +235,7 @@ class World:
             if worker.plans:
                 done = worker.answer(self.by_seed)
                 self.now += 0.01
-                self.core.step_done(worker.incarnation, done, worker.codes, worker.ended)
+                self.core.step_done(worker.incarnation, done, worker.codes, worker.ended, self.now)
                 self.carry_out()
                 return True
         return False

@@ -1,0 +1,31 @@
+"""Published and derived costs of serving S2 on one H200: presets for the cost-model executors and the simulator.
+
+A step takes base + per sequence + per prefill token; a vocoder call takes base + per frame. While a step and a call run
+on one GPU at once, the step's work takes ``ar_contention`` times as long, and the call's ``vocoder_contention`` times.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class CostModel(Struct, frozen=True):
+    """All times in milliseconds."""
+
+    step_base_ms: float
+    step_per_sequence_ms: float
+    step_per_prefill_token_ms: float
+    call_base_ms: float
+    call_per_frame_ms: float
+    ar_contention: float = 1.3
+    vocoder_contention: float = 1.7
+
+
+COST_MODELS = {
+    # Weights of 15.3 GB per frame at 4.3 TB/s; per stream 650 positions of KV and 16 GFLOP.
+    "h200-bf16": CostModel(4.0, 0.050, 0.0123, 3.0, 0.08),
+    # Fitted to the figures published with S2 Pro: RTF 0.195 alone, 300 frames/s at RTF 0.5.
+    "h200-published": CostModel(6.30, 2.36, 0.020, 4.0, 0.10),
+    # Fitted to the published concurrency sweep of S2.1 in FP8.
+    "h200-s21-fp8": CostModel(3.0, 0.0012, 0.003, 2.0, 0.033, ar_contention=1.02),
+}

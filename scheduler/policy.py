@@ -1,0 +1,175 @@
+"""The policies of the one loop: who is admitted, who decodes in a step, how much sound is made at a time.
+
+``playback`` (the default) knows how much sound each listener has left; ``fcfs`` is plain continuous batching with
+chunks of a fixed size; ``fixed`` is static batching: a batch is admitted only when the one before has ended.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+from common.config import Scheduler as Settings
+from scheduler.request import Request
+from scheduler.workers import ArWorker, VocoderWorker
+
+SAFETY = 1.5  # how much longer than expected a step or a call may take
+RESERVE_SHARE = 0.5  # of the listener's reserve may go by while the next chunk is gathered
+STARVATION_SECONDS = 1.0  # a request without a clock is served after so long as if it were silent
+
+
+class Situation(NamedTuple):
+    """What a step's choice depends on besides its candidates."""
+
+    now: float
+    prefill_rows: int  # rows and positions that prompts take in this step
+    prefill_tokens: int
+    queued: bool  # somebody waits for admission
+
+
+class Policy(Protocol):
+    """The decisions in which the policies differ."""
+
+    def may_admit(self, worker: ArWorker) -> bool:
+        """Whether the worker takes new requests now."""
+
+    def choose(self, worker: ArWorker, candidates: list[Request], situation: Situation) -> list[Request]:
+        """Who of those with a frame to draw decodes in this step, in what order."""
+
+    def start_at(self, worker: ArWorker, vocoders: list[VocoderWorker], now: float) -> float:
+        """The earliest time at which the worker's next step should begin."""
+
+    def chunk(self, request: Request, vocoder: VocoderWorker, now: float) -> int:
+        """Frames to gather before the next vocoder call for this stream."""
+
+    def urgency(self, request: Request, now: float) -> tuple[float, ...]:
+        """Whose chunk is made first: ascending."""
+
+
+class Fcfs:
+    """First come, first served. ``batchwise``: a new batch only when the last one has ended."""
+
+    def __init__(self, settings: Settings, batchwise: bool) -> None:
+        self._settings = settings
+        self._batchwise = batchwise
+
+    def may_admit(self, worker: ArWorker) -> bool:
+        if not self._batchwise or not worker.requests:
+            worker.filling = True
+        return worker.filling
+
+    def choose(self, worker: ArWorker, candidates: list[Request], situation: Situation) -> list[Request]:
+        return candidates[: max(0, self._settings.max_batch - situation.prefill_rows)]
+
+    def start_at(self, worker: ArWorker, vocoders: list[VocoderWorker], now: float) -> float:
+        return now
+
+    def chunk(self, request: Request, vocoder: VocoderWorker, now: float) -> int:
+        return self._settings.chunk
+
+    def urgency(self, request: Request, now: float) -> tuple[float, ...]:
+        return (request.arrived,)
+
+
+class Playback:
+    """Serves first who has no sound yet, then whose sound runs out soonest.
+
+    A stream well ahead of its listener sits out a step only if somebody else gains by it.
+    """
+
+    def __init__(self, settings: Settings, frame_seconds: float) -> None:
+        self._settings = settings
+        self._frame = frame_seconds
+
+    def may_admit(self, worker: ArWorker) -> bool:
+        return True
+
+    def choose(self, worker: ArWorker, candidates: list[Request], situation: Situation) -> list[Request]:
+        settings = self._settings
+        slacks = {request.id: self._slack(request, situation.now) for request in candidates}
+        behind = [request for request in candidates if not settings.park_seconds <= slacks[request.id] < math.inf]
+        others_gain = behind or situation.prefill_rows or situation.queued
+        chosen = behind if others_gain else candidates
+        room = max(0, settings.max_batch - situation.prefill_rows)
+        silent = situation.prefill_tokens > 0 or any(slacks[request.id] == -math.inf for request in chosen)
+        if len(chosen) > room or silent:
+            chosen = sorted(chosen, key=lambda request: slacks[request.id])
+        if silent:
+            chosen = self._lean(worker, chosen, slacks, situation)
+        return chosen[:room]
+
+    def start_at(self, worker: ArWorker, vocoders: list[VocoderWorker], now: float) -> float:
+        """Steps for listeners who all have enough are spaced, while a vocoder is late for one who has not."""
+        settings = self._settings
+        if worker.step_started is None or not any(self._late(vocoder, now) for vocoder in vocoders):
+            return now
+        if len(worker.requests) >= settings.max_batch:
+            return now
+        if any(self._slack(request, now) < settings.guard_seconds for request in worker.requests.values()):
+            return now
+        return worker.step_started + settings.pace_frames * self._frame
+
+    def chunk(self, request: Request, vocoder: VocoderWorker, now: float) -> int:
+        """The first chunk is the smallest that lasts until the second is there; then half of the listener's reserve."""
+        settings = self._settings
+        if not request.streaming:
+            return settings.max_chunk
+        if request.play_end is None:
+            step = request.ar.step_seconds.value if request.ar is not None else 0.0
+            return first_chunk(step, vocoder.call_seconds.value, self._frame, settings.max_first_chunk)
+        reserve = RESERVE_SHARE * (request.play_end - now) / self._frame
+        return min(settings.max_chunk, max(settings.min_chunk, int(reserve)))
+
+    def urgency(self, request: Request, now: float) -> tuple[float, ...]:
+        if not request.streaming:
+            waited = now - request.asked_sound >= STARVATION_SECONDS
+            return (-math.inf if waited else math.inf, request.arrived)
+        return (-math.inf if request.play_end is None else request.play_end, request.arrived)
+
+    def _slack(self, request: Request, now: float) -> float:
+        """Seconds the listener can go on with all frames generated; who has no clock comes last, but not for ever."""
+        if request.streaming:
+            if request.play_end is None:
+                return -math.inf
+            return request.play_end - now + (request.frames - request.delivered) * self._frame
+        return -math.inf if now - request.asked >= STARVATION_SECONDS else math.inf
+
+    def _lean(
+        self, worker: ArWorker, chosen: list[Request], slacks: dict[str, float], situation: Situation
+    ) -> list[Request]:
+        """While somebody is silent: without those far ahead, if the step's cost falls nearly as much as its size."""
+        needy = [request for request in chosen if slacks[request.id] < self._settings.lean_seconds]
+        few, many = len(needy) + situation.prefill_rows, len(chosen) + situation.prefill_rows
+        if not 0 < few < many:
+            return chosen
+        tokens = situation.prefill_tokens
+        dearer = worker.step_cost.predict(few, tokens) / few / (worker.step_cost.predict(many, tokens) / many)
+        return needy if dearer <= self._settings.lean_ratio else chosen
+
+    def _late(self, vocoder: VocoderWorker, now: float) -> bool:
+        """Whether the vocoder is at work and somebody's reserve is nearly used up."""
+        if vocoder.call is None:
+            return False
+        guard = now + self._settings.guard_seconds
+        return any(
+            request.play_end is not None and request.play_end < guard and request.unspoken > 0
+            for request in vocoder.requests.values()
+        )
+
+
+def first_chunk(step_seconds: float, call_seconds: float, frame_seconds: float, most: int) -> int:
+    """Frames of the first chunk: n frames of sound must last while the next n are generated and vocoded.
+
+    n * frame >= n * step + call, with a margin; ``most`` when generation is no faster than the listener.
+    """
+    gain = frame_seconds - SAFETY * step_seconds
+    if gain <= 0:
+        return most
+    return min(most, max(1, math.ceil(SAFETY * call_seconds / gain)))
+
+
+def make_policy(settings: Settings, frame_seconds: float) -> Policy:
+    """The policy that the configuration names."""
+    if settings.policy == "playback":
+        return Playback(settings, frame_seconds)
+    return Fcfs(settings, batchwise=settings.policy == "fixed")
