@@ -1,0 +1,1 @@
+"""The AR worker: runs the Dual-AR model, one planned step at a time."""

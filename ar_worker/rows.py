@@ -1,0 +1,43 @@
+"""How the rows of a step meet matrix products, so that a row's result does not depend on its neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+CPU_ROWS_PER_THREAD = 4  # with fewer rows per thread a CPU matrix product takes another path and rounds differently
+DETERMINISTIC_TILE = 64
+
+
+@dataclass(frozen=True)
+class RowPolicy:
+    """Rows of a step are padded to a multiple of ``multiple``; products run on ``tile`` rows at a time (None: all).
+
+    On the CPU a row comes out bit-equal in every product of at least four rows per thread. On CUDA the kernel, and with
+    it the order of sums, may change with the row count; tiles of one size keep it the same.
+    """
+
+    multiple: int
+    tile: int | None = None
+
+    @classmethod
+    def choose(cls, device: torch.device, threads: int, deterministic: bool) -> RowPolicy:
+        if device.type == "cpu":
+            return cls(CPU_ROWS_PER_THREAD * threads)
+        return cls(DETERMINISTIC_TILE, DETERMINISTIC_TILE) if deterministic else cls(1)
+
+    def padding(self, rows: int) -> int:
+        """Rows to add to ``rows``."""
+        return -rows % self.multiple
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """x [rows, in] times weight [in, out], plus bias [out]: [rows, out]."""
+        if self.tile is None:
+            return _product(x, weight, bias)
+        return torch.cat([_product(part, weight, bias) for part in x.split(self.tile)])
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)

@@ -1,0 +1,55 @@
+"""Reading a request body, JSON or msgpack, into a map of fields."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from gateway.errors import ApiError
+
+ACCEPTED: dict[str, Callable[[bytes], Any]] = {
+    "application/json": msgspec.json.decode,
+    "application/msgpack": msgspec.msgpack.decode,
+}
+OFF_LOOP_BYTES = 256 * 1024  # decoding a body larger than this would hold up the sound of others
+
+
+async def read_fields(request: web.Request) -> dict[str, Any]:
+    """The fields of the body, without those that are null.
+
+    Raises:
+        ApiError: 415 for another content type, 400 for what can't be decoded or is no map.
+    """
+    decode = ACCEPTED.get(request.content_type)
+    if decode is None:
+        accept = ", ".join(ACCEPTED)
+        message = f"content type {request.content_type} is not supported; send {accept}"
+        raise ApiError(415, "unsupported_media_type", message, headers={"Accept": accept})
+    raw = await request.read()
+    kind = request.content_type.removeprefix("application/")
+    if len(raw) > OFF_LOOP_BYTES:
+        return await asyncio.to_thread(_fields, decode, raw, kind)
+    return _fields(decode, raw, kind)
+
+
+def _fields(decode: Callable[[bytes], Any], raw: bytes, kind: str) -> dict[str, Any]:
+    try:
+        values = decode(raw)
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, f"invalid_{kind}", f"the body is not {kind}: {error}") from None
+    if not isinstance(values, dict):
+        raise ApiError(400, f"invalid_{kind}", "the body is not a map of fields")
+    return without_nulls(values)
+
+
+def without_nulls(values: dict[Any, Any]) -> dict[Any, Any]:
+    """A field that is null counts as absent, also in a nested map."""
+    return {
+        name: without_nulls(value) if isinstance(value, dict) else value
+        for name, value in values.items()
+        if value is not None
+    }

@@ -1,0 +1,59 @@
+"""``POST /v1/codes``: text in, the ten codes of each frame out, as server-sent events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from gateway import speech
+from gateway.doors.tts import reply_headers
+from gateway.errors import ApiError
+from gateway.outlet import Outlet
+from gateway.services import ARRIVAL, GATEWAY
+from gateway.session import Session
+from gateway.streams import Chunk, End, Stream
+
+routes = web.RouteTableDef()
+
+
+@routes.post("/v1/codes")
+async def codes(request: web.Request) -> web.StreamResponse:
+    """The status waits for the first frame; an error after it is an event."""
+    gateway = request.app[GATEWAY]
+    wanted = await speech.read_request(request)
+    with Session(gateway, "codes", "codes", request[ARRIVAL]) as session:
+        stream = await speech.start(gateway, session, wanted, "codes")
+        item = await stream.next()
+        if isinstance(item, End):
+            speech.check_end(item)
+        headers = reply_headers(gateway, wanted) | {"Content-Type": "text/event-stream"}
+        response = web.StreamResponse(headers=headers)
+        outlet = await Outlet.open(request, response, gateway.settings.slow_client_timeout)
+        end = await _send_frames(outlet, stream, item)
+        session.reason = end.reason
+        await outlet.send(_event(_ending(end)))
+        await outlet.finish(end.reason)
+        return response
+
+
+async def _send_frames(outlet: Outlet, stream: Stream, item: Chunk | End) -> End:
+    while isinstance(item, Chunk):
+        rows = enumerate(item.data.tolist(), start=item.first)
+        await outlet.send(b"".join(_event({"index": index, "codes": row}) for index, row in rows))
+        item = await stream.next()
+    return item
+
+
+def _ending(end: End) -> dict[str, Any]:
+    ending: dict[str, Any] = {"finish_reason": end.reason, "frames": end.frames}
+    try:
+        speech.check_end(end)
+    except ApiError as error:
+        ending["error"] = error.error
+    return ending
+
+
+def _event(values: dict[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(values) + b"\n\n"

@@ -1,0 +1,139 @@
+"""Text to prompt: speaker turns, batches of turns, and the segments of the conversation as token ids.
+
+Each segment is tokenised by itself, so that no merge crosses a border and nothing a user types becomes a control token.
+A prompt is int32 [11, T]: token ids in row 0, the ten codes of a frame below its semantic token, zeros below text.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from common.checkpoint import CheckpointError, special_tokens
+from common.messages import PROMPT_ROWS, Array
+
+TURNS_PER_BATCH = 5
+
+_SYSTEM = "<|im_start|>system\n"
+_SPEAK = "convert the provided text to speech"
+_SPEAK_LIKE = "convert the provided text to speech reference to the following:\n\nText:\n"
+_SPEECH = "\n\nSpeech:\n"
+_USER = "<|im_start|>user\n"
+_ASSISTANT = "<|im_start|>assistant\n<|voice|>"
+_END = "<|im_end|>\n"
+
+_SPEAKER = re.compile(r"<\|speaker:\d+\|>")
+_CONTROL_FORM = re.compile(r"<\|.+\|>", re.DOTALL)
+_CONTROL_ANYWHERE = re.compile(r"(?=(<\|.{1,128}?\|>))", re.DOTALL)  # in a look-ahead, so that matches may overlap
+
+
+class Reference(NamedTuple):
+    """A voice to speak with: what is said in a recording, and the codes of that recording, int16 [10, frames]."""
+
+    text: str
+    codes: Array
+
+
+def spoken_part(text: str) -> str:
+    """The text without speaker tags."""
+    return _SPEAKER.sub("", text)
+
+
+def split_turns(text: str) -> list[str]:
+    """Speaker turns, each with its tag in front; what stands before the first tag is a turn without one."""
+    starts = [match.start() for match in _SPEAKER.finditer(text)]
+    if not starts:
+        return []
+    borders = [0, *starts, len(text)]
+    turns = [text[begin:end].strip() for begin, end in itertools.pairwise(borders)]
+    return turns if turns[0] else turns[1:]
+
+
+def split_batches(text: str, chunk_length: int) -> list[str]:
+    """Batches of turns, of at most five turns or ``chunk_length`` UTF-8 bytes; a text without tags is one batch."""
+    batches: list[list[str]] = []
+    size = 0
+    for turn in split_turns(text):
+        length = len(turn.encode())
+        if not batches or len(batches[-1]) == TURNS_PER_BATCH or size + length > chunk_length:
+            batches.append([])
+            size = 0
+        batches[-1].append(turn)
+        size += length
+    return ["\n".join(batch) for batch in batches] or [text]
+
+
+class Prompts:
+    """Builds prompts for one checkpoint."""
+
+    def __init__(self, directory: Path, semantic_begin_id: int) -> None:
+        """Read tokenizer.json.
+
+        Raises:
+            CheckpointError: it can't be read.
+        """
+        path = directory / "tokenizer.json"
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises nothing narrower
+            raise CheckpointError(f"{path}: {error}") from None
+        self._semantic_begin_id = semantic_begin_id
+        self._reserved = {
+            token: number
+            for token, number in special_tokens(directory).items()
+            if _CONTROL_FORM.fullmatch(token) and not _SPEAKER.fullmatch(token)
+        }
+        self._reserved_ids = frozenset(self._reserved.values())
+
+    def reserved_token(self, text: str) -> str | None:
+        """The first control token spelled out in a text."""
+        return next((found[1] for found in _CONTROL_ANYWHERE.finditer(text) if found[1] in self._reserved), None)
+
+    def build(self, batches: list[str], references: list[Reference]) -> list[Array]:
+        """The turns of a conversation, int32 [11, T] each; the model speaks after each of them.
+
+        Raises:
+            ValueError: a text holds a control token, which :meth:`reserved_token` tells beforehand.
+        """
+        first = [*self._system(references), *self._turn(batches[0])]
+        later = [[self._fixed(_END), *self._turn(batch)] for batch in batches[1:]]
+        return [np.concatenate(parts, axis=1) for parts in (first, *later)]
+
+    def _system(self, references: list[Reference]) -> list[Array]:
+        if not references:
+            return [self._fixed(part) for part in (_SYSTEM, _SPEAK, _END)]
+        texts = [
+            text if _SPEAKER.search(text) else f"<|speaker:{index}|>{text}"
+            for index, (text, _) in enumerate(references)
+        ]
+        said = [self._fixed(_SYSTEM), self._fixed(_SPEAK_LIKE), self._typed("\n".join(texts)), self._fixed(_SPEECH)]
+        return [*said, *(self._codes(codes) for _, codes in references), self._fixed(_END)]
+
+    def _turn(self, batch: str) -> list[Array]:
+        return [self._fixed(_USER), self._typed(batch), self._fixed(_END), self._fixed(_ASSISTANT)]
+
+    def _fixed(self, segment: str) -> Array:
+        return _columns(self._ids(segment))
+
+    def _typed(self, segment: str) -> Array:
+        ids = self._ids(segment)
+        if not self._reserved_ids.isdisjoint(ids):
+            raise ValueError("a text holds a control token")
+        return _columns(ids)
+
+    def _codes(self, codes: Array) -> Array:
+        return np.concatenate([codes[:1] + np.int32(self._semantic_begin_id), codes]).astype(np.int32)
+
+    def _ids(self, segment: str) -> list[int]:
+        return self._tokenizer.encode(segment, add_special_tokens=False).ids
+
+
+def _columns(ids: Iterable[int]) -> Array:
+    row = np.fromiter(ids, np.int32)
+    return np.concatenate([row[None], np.zeros((PROMPT_ROWS - 1, len(row)), np.int32)])

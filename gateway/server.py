@@ -1,0 +1,53 @@
+"""Listening: the socket, the web server on it, and how it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+from aiohttp import web
+
+from gateway.app import make_app
+from gateway.services import Gateway
+
+BACKLOG = 1024
+SEND_BUFFER_BYTES = 128 * 1024  # small, so that a client that stops reading is noticed early
+CANCEL_SECONDS = 0.5  # for handlers that are cut off at the end
+
+
+class Server:
+    """A gateway that listens."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.address = ""
+        self._gateway = gateway
+        self._runner = web.AppRunner(
+            make_app(gateway), handler_cancellation=True, access_log=None, shutdown_timeout=CANCEL_SECONDS
+        )
+
+    async def start(self, host: str, port: int) -> None:
+        """Bind and serve; :attr:`address` says where.
+
+        Raises:
+            OSError: the address can't be bound.
+        """
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # accepted sockets inherit it
+        listener.setblocking(False)
+        await self._runner.setup()
+        await web.SockSite(self._runner, listener, backlog=BACKLOG).start()
+        name = f"[{host}]" if family == socket.AF_INET6 else host
+        self.address = f"{name}:{listener.getsockname()[1]}"
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse what is new, and wait until what is under way has ended, for so long at most."""
+        self._gateway.draining = True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._gateway.idle.wait(), seconds)
+
+    async def close(self) -> None:
+        """Stop listening, and cut off what is still under way."""
+        await self._runner.cleanup()
+        self._gateway.close()

@@ -1,0 +1,119 @@
+"""A running process group, started as a user would start it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ("gateway", "scheduler", "ar_worker", "vocoder_worker")
+START_SECONDS = 120.0
+STOP_SECONDS = 60.0
+
+
+class Group:
+    """A process group under ``deploy/run_all.sh``."""
+
+    def __init__(self, run_dir: Path, *options: str) -> None:
+        self.run_dir = run_dir
+        directories = ["--run-dir", str(run_dir), "--data-dir", str(run_dir / "data"), "--port", "0"]
+        command = [str(ROOT / "deploy" / "run_all.sh"), *directories, *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline().strip()
+        assert "ready at http://" in self.line, f"{self.line}\n{self.logs()}"
+        self.address = self.line.split("http://")[1].split()[0]
+        self.base = f"http://{self.address}"
+
+    def pid(self, program: str) -> int:
+        return int((self.run_dir / f"{program}.pid").read_text())
+
+    def kill(self, program: str) -> None:
+        os.kill(self.pid(program), signal.SIGKILL)
+
+    def ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.base}/readyz", timeout=5) as reply:
+                return bool(reply.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def metrics(self) -> dict[str, float]:
+        """Every sample of /metrics, ``name{labels}`` to value."""
+        with urllib.request.urlopen(f"{self.base}/metrics", timeout=10) as reply:
+            lines = reply.read().decode().splitlines()
+        samples = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, value in samples}
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of all samples of that name that carry these labels."""
+        wanted = [f'{key}="{value}"' for key, value in labels.items()]
+        samples = self.metrics().items()
+        return sum(
+            value for key, value in samples if key.split("{")[0] == name and all(label in key for label in wanted)
+        )
+
+    def idle(self) -> bool:
+        """Whether nothing is held: no running or waiting request, no active page."""
+        held = (
+            self.metric("shoal_num_requests_running"),
+            self.metric("shoal_num_requests_waiting"),
+            self.metric("shoal_kv_pages", state="active"),
+        )
+        return held == (0, 0, 0)
+
+    def tree(self) -> list[psutil.Process]:
+        parent = psutil.Process(self.process.pid)
+        return [parent, *parent.children(recursive=True)]
+
+    def logs(self) -> str:
+        return "\n".join(path.read_text(errors="replace")[-2000:] for path in sorted(self.run_dir.glob("*.log")))
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """End the group and return its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(STOP_SECONDS)
+
+
+@contextmanager
+def running(*options: str) -> Iterator[Group]:
+    """A group with a short run directory of its own (socket paths have a limit), ended on the way out."""
+    with tempfile.TemporaryDirectory(prefix="shoal-test-") as run_dir:
+        group = Group(Path(run_dir), *options)
+        try:
+            yield group
+        finally:
+            if group.process.poll() is None:
+                group.stop()
+
+
+def eventually(condition: Callable[[], object], seconds: float = 10.0) -> float:
+    """Wait for a condition; how long it took."""
+    start = time.monotonic()
+    while not condition():
+        assert time.monotonic() - start < seconds, f"not within {seconds} s"
+        time.sleep(0.02)
+    return time.monotonic() - start
+
+
+def costs(step_ms: float = 2.0, call_ms: float = 1.0, **settings: object) -> list[str]:
+    """Options for cost-model executors of both workers, and other settings (``section__key=value``)."""
+    chosen: dict[str, object] = {
+        "ar_worker.executor": "cost",
+        "vocoder_worker.executor": "cost",
+        "ar_worker.cost.base_ms": step_ms,
+        "vocoder_worker.cost.base_ms": call_ms,
+    }
+    chosen |= {key.replace("__", "."): value for key, value in settings.items()}
+    return [option for key, value in chosen.items() for option in ("--set", f"{key}={json.dumps(value)}")]

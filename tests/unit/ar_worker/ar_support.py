@@ -1,0 +1,112 @@
+"""What the AR worker's tests share: a model fed by hand, and a driver that plans steps for an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ar_worker.attention import Group, PagedAttention, causal_mask
+from ar_worker.executor import ExecutorSettings, TorchExecutor
+from ar_worker.interface import StepOutput
+from ar_worker.model import DualAr
+from ar_worker.rows import RowPolicy
+from ar_worker.weights import load_weights
+from common.checkpoint import load_model_config
+from common.messages import Array, Assign, Prefill, Sampling, StepPlan
+
+ROOT = Path(__file__).parents[3]
+DATA = ROOT / "tests" / "data"
+GREEDY = Sampling(temperature=0.0, fast_temperature=0.0, top_p=0.8, top_k=30, seed=0)
+PAGE_SIZE = 16
+
+
+def settings(**changes: object) -> ExecutorSettings:
+    values: dict[str, object] = {
+        "device": "cpu",
+        "dtype": "auto",
+        "slots": 4,
+        "pages": 64,
+        "page_size": PAGE_SIZE,
+        "max_prefill_tokens": 512,
+        "threads": 1,
+        "deterministic": False,
+    }
+    return ExecutorSettings(**{**values, **changes})  # type: ignore[arg-type]
+
+
+class HandFedModel:
+    """One sequence through the model, without an executor: a pool with just its pages."""
+
+    def __init__(self, name: str, dtype: torch.dtype = torch.float32) -> None:
+        directory = DATA / f"checkpoint_{name}"
+        self.config = load_model_config(directory)
+        positions = min(self.config.max_seq_len, 256)
+        weights = load_weights(directory, self.config, torch.device("cpu"), dtype)
+        self.model = DualAr(self.config, weights, RowPolicy(1), positions)
+        slow = self.config.slow
+        self.pool = torch.zeros(slow.n_layer, 2, slow.n_kv_head, positions, slow.head_dim, dtype=dtype)
+
+    def feed(self, frames: Tensor, start: int) -> Tensor:
+        """Slow output [n, dim] for frames int64 [n, 11] at positions from ``start`` on."""
+        slow, positions = self.config.slow, torch.arange(start, start + len(frames))
+        keys = self.pool.shape[3]
+        mask = causal_mask(positions[None], keys, slow.n_head // slow.n_kv_head, self.pool.dtype)
+        group = Group(torch.arange(keys // PAGE_SIZE), mask, len(frames))
+        attend = PagedAttention(self.pool, PAGE_SIZE, positions, [group])
+        return self.model.slow(self.model.embed(frames), positions, attend)
+
+
+class Driver:
+    """Plans steps for an executor as a scheduler would; pages are given out in the order of ``free``."""
+
+    def __init__(self, executor: TorchExecutor, pages: list[int]) -> None:
+        self.executor, self.free = executor, pages
+        self.owned: dict[int, list[int]] = {}
+
+    def step(
+        self,
+        *,
+        release: list[int] | None = None,
+        assign: dict[int, Sampling] | None = None,
+        prefill: list[tuple[int, int, Array, bool]] | None = None,
+        decode: dict[int, int] | None = None,
+        first_frame: dict[int, int] | None = None,
+    ) -> StepOutput:
+        """One step. ``prefill``: (slot, start, prompt [11, n], sample); ``decode``: slot to the position it fills;
+        ``first_frame``: slot to the number of the frame its prefill yields, where that is not 0."""
+        assign, prefill, decode = assign or {}, prefill or [], decode or {}
+        for slot in release or []:
+            self.free += self.owned.pop(slot)
+        ends = {slot: start + prompt.shape[1] for slot, start, prompt, _ in prefill}
+        ends |= {slot: position + 1 for slot, position in decode.items()}
+        appends = [row for slot, end in ends.items() for row in self._grow(slot, end)]
+        plan = StepPlan(
+            step=0,
+            released=release or [],
+            assigned=[Assign(slot, sampling) for slot, sampling in assign.items()],
+            prefills=[
+                Prefill(slot, start, prompt.shape[1], sample, (first_frame or {}).get(slot, 0))
+                for slot, start, prompt, sample in prefill
+            ],
+        )
+        prompts = [prompt for _, _, prompt, _ in prefill] or [np.zeros((11, 0))]
+        arrays = [np.concatenate(prompts, 1), np.array(list(decode)), np.array(appends).reshape(-1, 3)]
+        return self.executor.execute(plan, [array.astype(np.int32) for array in arrays])
+
+    def _grow(self, slot: int, end: int) -> Iterator[tuple[int, int, int]]:
+        owned = self.owned.setdefault(slot, [])
+        while len(owned) * PAGE_SIZE < end:
+            owned.append(self.free.pop(0))
+            yield slot, len(owned) - 1, owned[-1]
+
+    def generate(self, prompt: Array, sampling: Sampling, frames: int, slot: int = 0) -> tuple[Array, Array]:
+        """A whole sequence alone: codes [frames, 10] and ended [frames]; the slot is released again."""
+        length = prompt.shape[1]
+        outputs = [self.step(assign={slot: sampling}, prefill=[(slot, 0, prompt, True)])]
+        outputs += [self.step(decode={slot: length + frame}) for frame in range(frames - 1)]
+        self.step(release=[slot])
+        return np.concatenate([out.codes for out in outputs]), np.concatenate([out.ended for out in outputs])

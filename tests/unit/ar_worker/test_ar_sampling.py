@@ -1,0 +1,128 @@
+"""Filter, draw and noise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from ar_support import DATA, HandFedModel
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ar_worker.frame import draw_frame
+from ar_worker.sampling import Filter, Noise, draw, rank, ranks_needed, weights
+from ar_worker.slots import SlotState
+from common.messages import Assign, Sampling
+
+Golden = Callable[[str, str], dict[str, Tensor]]
+TOLERANCE = 1e-6
+TAIL = 1e-3  # at top_p 1 it is up to the rounding of the running sum whether the last candidates are dropped
+SLOT = torch.tensor([0])
+
+
+def filtered(logits: Tensor, temperature: float, top_p: float, top_k: int) -> Tensor:
+    ranked = rank(logits[None], logits.shape[-1])
+    kept = weights(ranked, Filter(max(temperature, 1e-5), top_p, top_k))
+    return torch.zeros(1, logits.shape[-1]).scatter_(1, ranked.ids, kept / kept.sum())[0]
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny4096"])
+def test_filter_matches_the_original(golden: Golden, name: str) -> None:
+    data = golden(name, "sampling")
+    for case in json.loads((DATA / name / "sampling.json").read_bytes())["cases"]:
+        logits, want = data[case["logits"]], data[case["key"]]
+        candidates = logits.isfinite()
+        got = filtered(logits[candidates], case["temperature"], case["top_p"], case["top_k"])
+        tolerance = TAIL if case["top_p"] == 1 else TOLERANCE
+        torch.testing.assert_close(got, want[candidates], rtol=0, atol=tolerance)
+
+
+def test_filter_matches_the_second_set() -> None:
+    data = np.load(DATA / "long" / "sampler_golden.npz")
+    for logits, (temperature, top_p, top_k), want in zip(data["logits"], data["params"], data["probs"], strict=True):
+        got = filtered(torch.from_numpy(logits), float(temperature), float(top_p), int(top_k))
+        torch.testing.assert_close(got, torch.from_numpy(want), rtol=0, atol=TAIL if top_p == 1 else TOLERANCE)
+
+
+class Replay:
+    """The uniform numbers the original drew in one frame."""
+
+    def __init__(self, slow: Tensor, fast: Tensor, first_id: int) -> None:
+        self.slow, self.fast, self.first_id = slow, fast, first_id
+
+    def __call__(self, ids: Tensor, codebook: int, draw: int) -> Tensor:
+        if codebook:
+            return self.fast[codebook - 1][ids]
+        return self.slow[draw][(ids - self.first_id).clamp(0, self.slow.shape[1] - 1)]
+
+
+@pytest.mark.parametrize(("name", "case"), [("tiny", "t08"), ("tiny", "t03"), ("tiny4096", "t08")])
+def test_sampled_run_is_replayed(golden: Golden, name: str, case: str) -> None:
+    data, fed = golden(name, "sampled"), HandFedModel(name)
+    info = json.loads((DATA / name / "sampled.json").read_bytes())["cases"][case]
+    sampling = Sampling(info["temperature"], info["temperature"], info["top_p"], info["top_k"], seed=0)
+    state = SlotState(1, fed.config.im_end_id, torch.device("cpu"))
+    state.assign([Assign(0, sampling)])
+    slow, fast, prompt = data[f"{case}.slow_uniform"], data[f"{case}.fast_uniform"], data[f"{case}.prompt"].long().T
+    first_id = 0 if slow.shape[-1] == fed.config.vocab_size else fed.config.semantic_begin_id
+    x, tokens, codes = fed.feed(prompt, 0)[-1:], [], []
+    for frame in range(info["frames"]):
+        first = torch.tensor([frame == 0])
+        params = state.params(SLOT, first, ranks_needed(sampling.top_k))
+        drawn = draw_frame(fed.model, x, params, Replay(slow[frame], fast[frame], first_id))
+        drawn = state.record(SLOT, drawn, first)
+        tokens.append(drawn[0, 0])
+        codes.append(drawn[0, 1:])
+        x = fed.feed(drawn, len(prompt) + frame)
+    assert torch.stack(tokens).tolist() == data[f"{case}.tokens"].tolist()
+    assert torch.stack(codes, 1).tolist() == data[f"{case}.frames"].tolist()
+
+
+@given(st.integers(0, 2**32), st.integers(1, 40), st.sampled_from([16, 32, 64, 256]))
+def test_draw_depends_on_neither_neighbours_nor_surplus_ranks(seed: int, rows: int, ranks: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = (torch.randn(rows, 300, generator=generator) * 3).round(decimals=1)  # with many ties
+    seeds, frames = torch.randint(-(2**62), 2**62, (2, rows), generator=generator)
+    params = Filter(torch.rand(rows, 1, generator=generator) + 0.1, 0.9, 12)
+
+    def drawn(logits: Tensor, noise: Noise, params: Filter, ranks: int) -> Tensor:
+        ranked = rank(logits, ranks)
+        return draw(ranked, params, noise(ranked.ids, 3, 0))
+
+    together = drawn(logits, Noise(seeds, frames, 10), params, ranks)
+    for row in (0, rows - 1):
+        own = slice(row, row + 1)
+        temperature = params.temperature[own]  # type: ignore[index]
+        alone = drawn(logits[own], Noise(seeds[own], frames[own], 10), Filter(temperature, 0.9, 12), 16)
+        assert alone.tolist() == together[own].tolist()
+
+
+def test_noise_is_uniform_and_never_0_or_1() -> None:
+    ids = torch.arange(4096)[None]
+    values = torch.cat([Noise(torch.tensor([seed]), torch.tensor([7]), 10)(ids, 2, 0) for seed in range(50)])
+    assert 0 < values.min() <= values.max() < 1
+    counts = torch.histc(values, 64, 0, 1)
+    expected = values.numel() / 64
+    assert ((counts - expected) ** 2 / expected).sum() < 120  # chi square, 63 degrees of freedom: beyond 1 in 10^5
+
+
+def test_noise_differs_by_seed_frame_codebook_draw_and_id() -> None:
+    def noise(seed: int, frame: int, codebook: int, draw: int) -> Tensor:
+        return Noise(torch.tensor([seed]), torch.tensor([frame]), 10)(torch.arange(1000)[None], codebook, draw)[0]
+
+    streams = [noise(1, 5, 0, 0), noise(2, 5, 0, 0), noise(1, 6, 0, 0), noise(1, 5, 1, 0), noise(1, 5, 0, 1)]
+    correlations = torch.corrcoef(torch.stack([*streams, streams[0].roll(1)])) - torch.eye(6)
+    assert correlations.abs().max() < 0.13  # 4 standard deviations
+
+
+def test_draws_follow_the_filtered_probabilities() -> None:
+    logits = torch.tensor([2.0, 1.0, 0.0, -1.0, -9.0])
+    n = 20000
+    ranked = rank(logits.expand(n, -1), 16)
+    noise = Noise(torch.full((n,), 3), torch.arange(n), 10)
+    got = draw(ranked, Filter(0.7, 1.0, 4), noise(ranked.ids, 1, 0)).bincount(minlength=5) / n
+    torch.testing.assert_close(got, filtered(logits, 0.7, 1.0, 4), rtol=0, atol=0.015)

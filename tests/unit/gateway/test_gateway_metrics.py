@@ -1,0 +1,131 @@
+"""Metrics: what a listener hears is measured, and the merged exposition is valid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gateway_fakes import HOP, RATE, post, run, serving, speak
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from common import metrics as shared
+from gateway.merge import merge
+from gateway.metrics import GatewayMetrics, Playback
+
+
+def value(registry: CollectorRegistry, name: str, **labels: str) -> float:
+    found = registry.get_sample_value(name, labels)
+    assert found is not None, name
+    return found
+
+
+def test_a_listener_s_clock_counts_each_standstill_once() -> None:
+    """One second of sound each; the second chunk is 0.5 s late, the third in time although later than planned first."""
+    registry = CollectorRegistry()
+    playback = Playback(GatewayMetrics(registry), arrival=10.0, rate=100)
+    playback.chunk(10.2, 100, 200)
+    playback.chunk(11.7, 100, 200)  # the sound before had run out at 11.2
+    playback.chunk(12.6, 100, 200)  # and now runs out at 12.7
+    playback.ended()
+    assert value(registry, "shoal_time_to_first_audio_seconds_sum") == pytest.approx(0.2)
+    assert value(registry, "shoal_audio_chunk_gap_seconds_sum") == pytest.approx(2.4)
+    assert value(registry, "shoal_audio_chunk_lateness_seconds_count") == 2
+    assert value(registry, "shoal_audio_chunk_lateness_seconds_sum") == pytest.approx(0.5)
+    assert value(registry, "shoal_audio_chunk_lateness_seconds_bucket", le="0.0") == 1
+    assert value(registry, "shoal_audio_underrun_seconds_sum") == pytest.approx(0.5)
+    assert value(registry, "shoal_audio_seconds_total") == 3
+    assert value(registry, "shoal_audio_bytes_total") == 600
+
+
+@given(st.lists(st.tuples(st.floats(0, 3), st.integers(1, 300)), min_size=1, max_size=20))
+def test_underrun_is_how_much_longer_listening_took_than_the_sound_lasts(chunks: list[tuple[float, int]]) -> None:
+    registry = CollectorRegistry()
+    playback = Playback(GatewayMetrics(registry), arrival=0.0, rate=100)
+    now = heard_until = first = chunks[0][0]
+    for index, (gap, samples) in enumerate(chunks):
+        now += gap if index else 0
+        heard_until = max(heard_until, now) + samples / 100
+        playback.chunk(now, samples, 1)
+    playback.ended()
+    sound = sum(samples for _, samples in chunks) / 100
+    underrun = value(registry, "shoal_audio_underrun_seconds_sum")
+    assert underrun == pytest.approx(heard_until - first - sound, abs=1e-6)
+
+
+def test_requests_are_counted_by_pattern_and_outcome(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as client:
+            registry = client.registry
+            await post(client, text="hello", format="pcm")
+            client.engine.plan = speak()
+            await post(client, text="hello", format="pcm")
+            await post(client, text="")
+            async with client.get("/no/such/path/12345"):
+                pass
+            counted = {"api": "tts", "format": "pcm"}
+            assert value(registry, "shoal_requests_total", **counted, outcome="stop") == 1
+            assert value(registry, "shoal_requests_total", **counted, outcome="error") == 1
+            http = {"route": "/v1/tts", "method": "POST"}
+            assert value(registry, "shoal_http_requests_total", **http, code="200") == 1
+            assert value(registry, "shoal_http_requests_total", **http, code="400") == 1
+            unmatched = {"route": "unmatched", "method": "GET", "code": "404"}
+            assert value(registry, "shoal_http_requests_total", **unmatched) == 1
+            assert value(registry, "shoal_audio_bytes_total") == 2 * 3 * HOP
+            assert value(registry, "shoal_audio_seconds_total") == pytest.approx(3 * HOP / RATE)
+            assert value(registry, "shoal_input_characters_total") == 10
+            assert value(registry, "shoal_e2e_request_latency_seconds_count") == 2
+            assert b"12345" not in generate_latest(registry)
+
+    run(test)
+
+
+def exposition(amount: int) -> str:
+    registry = CollectorRegistry()
+    things = Counter("shoal_things_total", 'with "quotes" and\nlines', ["kind"], registry=registry)
+    things.labels('a"b\\ c{d}').inc(amount)
+    Gauge("process_open_fds", "plain", registry=registry).set(amount)
+    Histogram("shoal_step_seconds", "a histogram", buckets=(0.1, 1), registry=registry).observe(0.5)
+    return generate_latest(registry).decode()
+
+
+def test_a_merged_exposition_is_valid_and_loses_nothing() -> None:
+    own = '# HELP shoal_age_seconds Of others.\n# TYPE shoal_age_seconds gauge\nshoal_age_seconds{process="c"} 4\n'
+    merged = merge({"a": exposition(1), "b": exposition(2) + own})
+    for kind in ("HELP", "TYPE"):
+        heads = [line.split()[2] for line in merged.splitlines() if line.startswith(f"# {kind} ")]
+        assert len(heads) == len(set(heads))
+    samples = {}
+    for family in text_string_to_metric_families(merged):
+        for sample in family.samples:
+            key = (sample.name, tuple(sorted(sample.labels.items())))
+            assert key not in samples
+            samples[key] = sample.value
+            assert "process" in sample.labels
+    for process, amount in (("a", 1), ("b", 2)):
+        labels = (("kind", 'a"b\\ c{d}'), ("process", process))
+        assert samples[("shoal_things_total", labels)] == amount
+        assert samples[("process_open_fds", (("process", process),))] == amount
+        assert samples[("shoal_step_seconds_bucket", (("le", "+Inf"), ("process", process)))] == 1
+    assert samples[("shoal_age_seconds", (("process", "c"),))] == 4
+
+
+def test_metrics_of_all_processes_are_fetched_and_the_dead_are_told(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as client:
+            shared.serve(client.registry, tmp_path, "gateway")
+            shared.serve(shared.new_registry(), tmp_path, "scheduler")
+            (tmp_path / "ar_worker.metrics").write_text("1")
+            (tmp_path / "vocoder_worker.metrics").write_text("no port")
+            (tmp_path / "supervisord.pid").write_text("1")
+            async with client.get("/metrics") as reply:
+                assert reply.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+                families = {family.name: family for family in text_string_to_metric_families(await reply.text())}
+            up = {sample.labels["process"]: sample.value for sample in families["shoal_up"].samples}
+            assert up == {"gateway": 1, "scheduler": 1, "ar_worker": 0, "vocoder_worker": 0}
+            for family, process in (("python_info", "scheduler"), ("shoal_audio_bytes", "gateway")):
+                assert {sample.labels["process"] for sample in families[family].samples} == {process}
+
+    run(test)

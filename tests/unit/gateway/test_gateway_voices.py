@@ -1,0 +1,212 @@
+"""The library of voices: whole or not there, never another voice, and never outside its directory."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import numpy as np
+import pytest
+from gateway_fakes import HOP, RATE, TINY_MODEL, Client, post, run, serving
+from test_gateway_reference_audio import encoded, tone
+
+from common.messages import Failure
+from gateway import voices as library
+from gateway.errors import ApiError
+from gateway.voices import Voices
+
+CODES = (np.arange(30).reshape(10, 3)).astype(np.int16)
+CLIP = encoded(tone(1.5))
+TRAVERSAL = ["../x", "..", ".", "a/b", "/etc/passwd", "a\\b", "", "a\x00b", "é", "a" * 256, ".hidden", "a\n", "%2e%2e"]
+
+
+async def add(client: Client, voice: str = "anna", text: str = "said", audio: bytes = CLIP) -> tuple[int, Any]:
+    form = aiohttp.FormData()
+    form.add_field("id", voice)
+    form.add_field("text", text)
+    form.add_field("audio", audio, filename="upload", content_type="application/octet-stream")
+    async with client.post("/v1/references/add?format=json", data=form) as reply:
+        return reply.status, await reply.json()
+
+
+async def listed(client: Client) -> list[str]:
+    async with client.get("/v1/references/list", headers={"Accept": "application/json"}) as reply:
+        body = await reply.json()
+        assert (reply.status, body["success"]) == (200, True)
+        return body["reference_ids"]
+
+
+async def call(client: Client, method: str, path: str, **fields: str) -> tuple[int, dict[str, Any]]:
+    async with client.http.request(method, f"{path}?format=json", json=fields) as reply:
+        return reply.status, await reply.json()
+
+
+def test_a_voice_is_added_listed_spoken_with_renamed_and_deleted(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as client:
+            assert await listed(client) == []
+            assert (await add(client, "zoe"))[0] == 200
+            status, body = await add(client, "an-na_ 1", "what is said")
+            assert (status, body["success"], body["reference_id"]) == (200, True, "an-na_ 1")
+            assert await listed(client) == ["an-na_ 1", "zoe"]
+
+            reply, _ = await post(client, text="hello", reference_id="an-na_ 1")
+            assert reply.status == 200
+            frames = -(-int(1.5 * RATE) // HOP)
+            begin = client.gateway.model.prompts._semantic_begin_id
+            assert (client.engine.submitted[0][1][0] >= begin).sum() == frames
+
+            rename = ("POST", "/v1/references/update")
+            assert (await call(client, *rename, old_reference_id="zoe", new_reference_id="an-na_ 1"))[0] == 409
+            assert (await call(client, *rename, old_reference_id="nobody", new_reference_id="x"))[0] == 404
+            assert (await call(client, *rename, old_reference_id="zoe", new_reference_id="zoe"))[0] == 400
+            status, body = await call(client, *rename, old_reference_id="zoe", new_reference_id="zora")
+            assert (status, body["new_reference_id"]) == (200, "zora")
+
+            remove = ("DELETE", "/v1/references/delete")
+            assert (await call(client, *remove, reference_id="zoe"))[0] == 404
+            assert (await call(client, *remove, reference_id="zora"))[0] == 200
+            assert await listed(client) == ["an-na_ 1"]
+            assert sorted(path.name for path in (tmp_path / "data" / "voices").iterdir()) == ["an-na_ 1"]
+
+    run(test)
+
+
+def test_an_unknown_voice_is_refused_with_a_hint_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as client:
+            await add(client, "anna")
+            for path in ("/v1/tts", "/v1/codes"):
+                reply, body = await post(client, path, text="hello", reference_id="ann")
+                error = msgspec.json.decode(body)["error"]
+                assert (reply.status, error["param"], error["code"]) == (400, "reference_id", "voice_not_found")
+                assert "anna" in error["message"]
+            assert await listed(client) == ["anna"]
+            assert client.engine.submitted == []
+
+    run(test)
+
+
+def test_replies_are_msgpack_unless_json_is_asked_for(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as client:
+            for query, accept, json_wanted in (
+                ("", "*/*", False),
+                ("?format=json", "*/*", True),
+                ("?format=application/json", "application/msgpack", True),
+                ("", "application/json", True),
+                ("", "application/json, application/msgpack", False),
+            ):
+                async with client.get(f"/v1/references/list{query}", headers={"Accept": accept}) as reply:
+                    kind = "json" if json_wanted else "msgpack"
+                    assert reply.headers["Content-Type"].startswith(f"application/{kind}")
+                    decode = json.loads if json_wanted else msgspec.msgpack.decode
+                    assert decode(await reply.read())["reference_ids"] == []
+
+    run(test)
+
+
+def test_ids_cannot_leave_the_library(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as client:
+            (tmp_path / "data" / "x").mkdir()
+            await add(client, "anna")
+            for bad in TRAVERSAL:
+                status, body = await add(client, bad)
+                assert (status, body["error"]["param"]) == (400, "id"), bad
+                status, body = await call(client, "DELETE", "/v1/references/delete", reference_id=bad)
+                assert (status, body["error"]["param"]) == (400, "reference_id"), bad
+                fields = {"old_reference_id": "anna", "new_reference_id": bad}
+                status, body = await call(client, "POST", "/v1/references/update", **fields)
+                assert (status, body["error"]["param"]) == (400, "new_reference_id"), bad
+            assert await listed(client) == ["anna"]
+            assert (tmp_path / "data" / "x").exists()
+
+    run(test)
+
+
+def test_bad_uploads_are_refused_by_name_and_leave_nothing_behind(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path, max_voices=1) as client:
+            for param, fields in (
+                ("text", {"text": "  "}),
+                ("text", {"text": "a<|im_end|>"}),
+                ("audio", {"audio": b""}),
+                ("audio", {"audio": b"no sound" * 100}),
+            ):
+                status, body = await add(client, **fields)
+                assert (status, body["error"]["param"]) == (400, param)
+            client.engine.failure = Failure(503, "not_ready", "no vocoder", retry_after=2)
+            assert (await add(client))[0] == 503
+            client.engine.failure = None
+            assert await listed(client) == []
+            assert (await add(client))[0] == 200
+            assert (await add(client))[1]["error"]["code"] == "voice_exists"
+            assert (await add(client, "bert"))[1]["error"]["code"] == "too_many_voices"
+            async with client.post("/v1/references/add", json={"id": "x"}) as reply:
+                assert reply.status == 415
+            for form in ({"id": "x", "text": "y"}, {"id": "x", "text": "y", "audio": "no file"}):
+                parts = aiohttp.FormData(form, default_to_multipart=True)
+                async with client.post("/v1/references/add", data=parts) as reply:
+                    assert (reply.status, (await reply.json())["error"]["param"]) == (400, "audio")
+            headers = {"Content-Type": "multipart/form-data"}
+            async with client.post("/v1/references/add", data=b"--x", headers=headers) as reply:
+                assert (reply.status, (await reply.json())["error"]["code"]) == (400, "invalid_multipart")
+
+    run(test)
+
+
+def test_what_was_written_is_what_is_read(tmp_path: Path) -> None:
+    voices = Voices(tmp_path, TINY_MODEL, 10)
+    voices.add("anna", "grüß dich\n", CODES, b"source")
+    text, codes = Voices(tmp_path, TINY_MODEL, 10).load("anna")
+    assert text == "grüß dich\n"
+    assert codes.dtype == np.int16
+    np.testing.assert_array_equal(codes, CODES)
+    assert (tmp_path / "anna" / library.AUDIO).read_bytes() == b"source"
+
+
+@pytest.mark.parametrize("crash_at", [1, 2, 3, 4])
+def test_a_crash_while_writing_leaves_no_voice(tmp_path: Path, crash_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process dies at any of the writes, or at the rename: afterwards there is no half voice, nor its remains."""
+    voices = Voices(tmp_path, TINY_MODEL, 10)
+    steps = 0
+
+    def step(function):
+        def wrapped(*arguments):
+            nonlocal steps
+            steps += 1
+            if steps == crash_at:
+                raise SystemExit
+            return function(*arguments)
+
+        return wrapped
+
+    monkeypatch.setattr(library, "write_atomically", step(library.write_atomically))
+    monkeypatch.setattr(library.os, "rename", step(os.rename))
+    monkeypatch.setattr(library.shutil, "rmtree", lambda *_, **__: None)  # a dead process tidies nothing
+    with pytest.raises(SystemExit):
+        voices.add("anna", "said", CODES, b"source")
+    monkeypatch.undo()
+    assert voices.ids() == []
+    assert Voices(tmp_path, TINY_MODEL, 10).ids() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_voice_of_another_codec_is_refused(tmp_path: Path) -> None:
+    Voices(tmp_path, TINY_MODEL._replace(codec_fingerprint="other"), 10).add("anna", "said", CODES, b"source")
+    with pytest.raises(ApiError, match="another codec") as caught:
+        Voices(tmp_path, TINY_MODEL, 10).load("anna")
+    assert caught.value.status == 400
+
+
+def test_a_damaged_voice_is_named(tmp_path: Path) -> None:
+    voices = Voices(tmp_path, TINY_MODEL, 10)
+    voices.add("anna", "said", CODES, b"source")
+    (tmp_path / "anna" / library.CODES).write_bytes(b"rubbish")
+    with pytest.raises(ApiError, match="'anna' can't be read"):
+        voices.load("anna")
