@@ -14,9 +14,9 @@ has_cuda_torch() {
 
 ensure_environment() {
     local lock=$root/$1 venv=$root/.venv python=${PYTHON:-python3} stamp options=()
-    stamp="$1 $(cat "$lock" "$root/requirements-torch.lock" | cksum)"
+    stamp=$(cat "$root"/requirements*.lock | cksum)
     # The test lock holds all that the server's does.
-    if [ -x "$venv/bin/python" ] && grep -qxF "$stamp" "$venv/shoal-locks" 2>/dev/null; then
+    if [ -x "$venv/bin/python" ] && grep -qxE "($1|requirements-test.lock) $stamp" "$venv/shoal-locks" 2>/dev/null; then
         return
     fi
     if ! "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; then
@@ -31,5 +31,5 @@ ensure_environment() {
     local pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
     if ! has_cuda_torch "$venv/bin/python"; then "${pip[@]}" -c "$lock" -r "$root/requirements-torch.lock"; fi
     "${pip[@]}" --no-deps -r "$lock"
-    echo "$stamp" >>"$venv/shoal-locks"
+    echo "$1 $stamp" >>"$venv/shoal-locks"
 }

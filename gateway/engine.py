@@ -7,6 +7,7 @@ One DEALER to the scheduler and one to each vocoder worker, read from the event 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -83,6 +84,11 @@ class Link:
         """
         transport.send(self._socket, pack(body, arrays, source=self._incarnation, target=self.peer))
         self._loop.call_soon(self._receive)
+
+    def try_send(self, body: AnyBody) -> None:
+        """Send what a lost peer needn't hear: its loss is noticed by itself."""
+        with contextlib.suppress(PeerGoneError):
+            self.send(body)
 
     def close(self) -> None:
         self._loop.remove_reader(self._socket.fileno())
@@ -205,7 +211,7 @@ class Engine:
     def _on_scheduler(self, link: Link, connected: bool) -> None:
         if connected:
             link.peer = ""
-            link.send(GatewayHello(self._process.name))
+            link.try_send(GatewayHello(self._process.name))
             return
         lost = Failure(503, "scheduler_lost", "the scheduler of this request was lost", retry_after=2)
         link.peer, self._state = "", None
@@ -225,7 +231,7 @@ class Engine:
         elif message.source != link.peer:
             return
         elif isinstance(body, Ping):
-            link.send(Pong())
+            link.try_send(Pong())
         elif isinstance(body, Codes):
             self._on_codes(body, message.arrays[0])
         elif isinstance(body, Ended):
@@ -270,7 +276,7 @@ class Engine:
 
     def _on_vocoder(self, link: Link, connected: bool) -> None:
         if connected:
-            link.send(Attach())
+            link.try_send(Attach())
         else:
             self._attached.discard(link.peer)
 

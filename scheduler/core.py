@@ -140,6 +140,7 @@ class Scheduler:
             self._send(gateway, Ended(body.request, "rejected", 0, failure))
             return
         self.waiting.add(request)
+        self._admit(now)  # at once, so that the queue holds only those who really wait
 
     def _refusal(self, gateway: str, body: Submit, prompt: Array) -> Failure | None:
         if self.waiting.get(body.request) is not None or body.request in self.requests:
@@ -174,10 +175,10 @@ class Scheduler:
             self._abort(request, reason, None)
 
     def credit(self, request_id: str, frame: int) -> None:
-        """The client has read up to ``frame``. Cumulative."""
+        """The client has read up to ``frame``. Cumulative; may be known before the vocoder's own answer is."""
         request = self.requests.get(request_id)
         if request is not None:
-            request.read = min(max(request.read, frame), request.delivered)
+            request.read = min(max(request.read, frame), request.handed)
 
     def encode(self, gateway: str, request_id: str, samples: Array) -> None:
         """Encode reference audio; answered by :class:`Encoded`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import time
@@ -26,13 +27,8 @@ def test_metrics_of_every_process_are_merged(fast: Group) -> None:
     for program in PROGRAMS:
         assert samples[f'shoal_up{{process="{program}"}}'] == 1
         assert fast.metric("process_cpu_seconds_total", process=program) > 0
-    for name in (
-        "shoal_request_queue_time_seconds",
-        "shoal_time_to_first_audio_seconds",
-        "shoal_audio_chunk_gap_seconds",
-    ):
-        assert fast.metric(f"{name}_count") > 0
-    assert fast.metric("shoal_audio_chunk_lateness_seconds_count") > 0
+    for name in ("request_queue_time", "time_to_first_audio", "audio_chunk_gap", "audio_chunk_lateness"):
+        assert fast.metric(f"shoal_{name}_seconds_count") > 0
     pages = [fast.metric("shoal_kv_pages", state=state) for state in ("active", "cached", "free")]
     assert sum(pages) == 2048
     assert fast.metric("shoal_requests_finished_total", reason="length") > 0
@@ -49,14 +45,12 @@ def test_a_signal_ends_the_group_and_leaves_nothing(number: int) -> None:
 
 def test_a_drain_lets_streams_finish() -> None:
     with running(*costs(step_ms=20.0)) as group:
-        stopper = subprocess.Popen(["sleep", "0.5"])
-        call = speak(group.base, "A stream that is under way.", max_new_tokens=100, streaming=False)
 
         async def stop_midway() -> None:
-            while stopper.poll() is None:
-                await __import__("asyncio").sleep(0.05)
+            await asyncio.sleep(0.5)
             group.process.terminate()
 
+        call = speak(group.base, "A stream that is under way.", max_new_tokens=100, streaming=False)
         reply, _ = gather(call, stop_midway())
         assert reply.status == 200
         assert reply.headers["X-Frames"] == "100"
@@ -77,7 +71,7 @@ def test_the_configuration_is_checked_before_anything_starts(tmp_path: Path) -> 
         assert done.returncode == 2
         return done.stderr
 
-    assert "gateway.prot" in refused("--set", "gateway.prot=1") or True
+    assert "prot" in refused("--set", "gateway.prot=1")
     assert "config.json" in refused("--model", str(tmp_path))
     assert "gateway.port" in refused("--port", "99999")
     file = tmp_path / "shoal.toml"

@@ -1,0 +1,134 @@
+"""What may go wrong while the group serves: clients that leave, processes that die, more than there is room for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.client import codes, gather, post, speak
+from tests.integration.group import Group, costs, eventually, running
+
+
+@pytest.fixture(scope="module")
+def slow() -> Iterator[Group]:
+    """Steps of 20 ms, few slots, a short queue."""
+    with running(*costs(step_ms=20.0, ar_worker__slots=4, scheduler__max_waiting=8)) as group:
+        yield group
+
+
+def test_clients_that_leave_at_any_moment_leave_nothing_behind(fast: Group) -> None:
+    chance = random.Random(5)
+
+    async def visit(number: int) -> object:
+        await asyncio.sleep(chance.random() * 1.5)
+        text = f"Visitor {number}. " * chance.choice([1, 1, 30])
+        call = speak(fast.base, text, max_new_tokens=chance.randint(1, 400), streaming=chance.random() < 0.8)
+        if chance.random() < 0.3:
+            return await call
+        try:
+            return await asyncio.wait_for(call, chance.random() * 0.4)
+        except TimeoutError:
+            return None
+
+    witness_fields = {"seed": 77, "max_new_tokens": 600}
+    (before,) = gather(codes(fast.base, "The witness.", **witness_fields))
+    during, *_ = gather(codes(fast.base, "The witness.", **witness_fields), *(visit(n) for n in range(60)))
+    assert (during.codes == before.codes).all()
+    eventually(fast.idle, 5)
+    assert fast.ready()
+
+
+def test_a_client_that_hangs_up_frees_its_place_at_once(slow: Group) -> None:
+    gather(speak(slow.base, "Long.", max_new_tokens=500, stop_after=1000))
+    assert eventually(slow.idle, 2) < 1.0
+    assert slow.metric("shoal_requests_finished_total", reason="cancelled") > 0
+
+
+def test_over_the_bound_is_refused_at_once_and_the_rest_is_served(slow: Group) -> None:
+    replies = gather(*(speak(slow.base, f"Guest {n}.", max_new_tokens=30) for n in range(20)))
+    refused = [reply for reply in replies if reply.status != 200]
+    assert len(refused) == 8
+    for reply in refused:
+        assert reply.status == 429
+        assert int(reply.headers["Retry-After"]) >= 1
+        assert reply.error["code"] == "queue_full"
+    eventually(slow.idle)
+
+
+def test_a_client_that_stops_reading_disturbs_nobody() -> None:
+    with running(*costs(step_ms=2.0, gateway__slow_client_timeout=2.0, scheduler__unread_seconds=2.0)) as group:
+        host, port = group.address.split(":")
+
+        async def stall() -> None:
+            with socket.socket() as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                client.connect((host, int(port)))
+                client.sendall(request("I never read.", max_new_tokens=600))
+                ended = lambda: group.metric("shoal_requests_finished_total", reason="slow_client") > 0  # noqa: E731
+                await asyncio.to_thread(eventually, ended, 15)
+
+        _, other = gather(stall(), speak(group.base, "I read.", max_new_tokens=300))
+        assert other.status == 200
+        assert other.headers.get("X-Seed")
+        assert other.took < 5
+        eventually(group.idle)
+
+
+@pytest.mark.parametrize("program", ["ar_worker", "vocoder_worker"])
+def test_a_killed_worker_is_noticed_and_comes_back(program: str) -> None:
+    with running(*costs(step_ms=20.0)) as group:
+
+        async def kill_midway() -> float:
+            await asyncio.sleep(1.0)
+            group.kill(program)
+            return await asyncio.to_thread(eventually, lambda: not group.ready())
+
+        streamed, buffered, noticed = gather(
+            speak(group.base, "A stream in flight.", max_new_tokens=500),
+            speak(group.base, "A file in flight.", max_new_tokens=500, streaming=False),
+            kill_midway(),
+        )
+        assert noticed < 1.0
+        assert streamed.status == 200
+        assert streamed.broken, "a failed stream is broken off"
+        assert buffered.status == 503
+        assert buffered.error["code"] == "worker_lost"
+        eventually(group.ready, 60)
+        (again,) = gather(speak(group.base, "New.", max_new_tokens=10, streaming=False))
+        assert again.status == 200
+        eventually(group.idle)
+
+
+@pytest.mark.parametrize("program", ["scheduler", "gateway"])
+def test_the_group_recovers_from_the_loss_of_any_process(program: str) -> None:
+    with running(*costs(step_ms=20.0), "--port", str(free_port())) as group:
+
+        async def kill_midway() -> None:
+            await asyncio.sleep(1.0)
+            group.kill(program)
+
+        call = post(group.base, "/v1/tts", {"text": "In flight.", "format": "pcm", "max_new_tokens": 500})
+        reply, _ = gather(call, kill_midway())
+        assert reply.broken
+        eventually(group.ready, 60)
+        (again,) = gather(speak(group.base, "New.", max_new_tokens=10, streaming=False))
+        assert again.status == 200
+        eventually(group.idle)
+
+
+def request(text: str, **fields: object) -> bytes:
+    """A request as bytes, for a client that does as it likes with its socket."""
+    body = json.dumps({"text": text, "format": "pcm"} | fields).encode()
+    lines = ["POST /v1/tts HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(body)}"]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,1 @@
+"""The vocoder worker: codes to sound with kept state, and reference audio to codes."""

@@ -1,0 +1,73 @@
+"""What the vocoder worker asks of an executor: something that runs decode calls and encode jobs, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from common.messages import Array, DecodeItem
+
+
+class DecodeOutput(NamedTuple):
+    """The sound of a call's items, in their order: float32 [frames * hop] each. ``duration`` in seconds."""
+
+    sounds: list[Array]
+    duration: float
+
+
+class EncodeJob(Protocol):
+    """The encoding of one clip in bounded spans, between which decode calls may run."""
+
+    def advance(self) -> bool:
+        """Encode the next span; true once the clip is encoded."""
+        ...
+
+    @property
+    def codes(self) -> Array:
+        """Codes so far, int16 [10, frames]."""
+        ...
+
+
+class Executor(Protocol):
+    """Streaming decode with a state per slot, and encoding."""
+
+    @property
+    def sample_rate(self) -> int:
+        """Hz of all sound."""
+        ...
+
+    @property
+    def hop(self) -> int:
+        """Samples per frame."""
+        ...
+
+    @property
+    def slots(self) -> int: ...
+
+    @property
+    def weight_bytes(self) -> int: ...
+
+    @property
+    def state_bytes(self) -> int: ...
+
+    def warm_up(self) -> None:
+        """Run each kind of call once, so that the first request doesn't pay for it. All slots are reset."""
+        ...
+
+    def decode(self, items: Sequence[DecodeItem], codes: Array) -> DecodeOutput:
+        """Turn codes int16 [sum of frames, 10], item after item, into sound.
+
+        An item with ``reset`` begins a stream in its slot; one without goes on where the slot's stream was.
+
+        Raises:
+            ValueError: a slot is out of range or named twice, an item has no frame, or codes don't match the items.
+        """
+        ...
+
+    def start_encode(self, samples: Array) -> EncodeJob:
+        """Begin to encode a clip, float32 [samples] at the codec's rate; its last frame is padded with silence.
+
+        Raises:
+            ValueError: the clip is empty or has more than one dimension.
+        """
+        ...
