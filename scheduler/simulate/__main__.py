@@ -58,9 +58,7 @@ def _results(options: argparse.Namespace) -> Iterator[Result]:
                 yield Result(policy, rate or summary.offered, summary)
 
 
-def _search(
-    options: argparse.Namespace, policy: str, settings: Settings, scenario: Scenario
-) -> Iterator[Result]:
+def _search(options: argparse.Namespace, policy: str, settings: Settings, scenario: Scenario) -> Iterator[Result]:
     def run(rate: float) -> Summary:
         print(f"{policy}: {rate:.4g}/s", file=sys.stderr, flush=True)
         return simulate(scenario, settings, rate)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.config import Gateway as GatewaySettings
 from common.config import Scheduler as Settings
 from common.cost_models import CostModel
 from common.messages import (
@@ -90,8 +89,8 @@ class Cluster:
         Raises:
             SimulationError: that does not happen, or frames are missing or too many.
         """
-        for index in range(1 if self._clients is None else min(self._clients, len(self._workload.frames))):
-            self._at(self._workload.arrivals[index] if self._clients is None else 0.0, self._arrive, None)
+        for _ in range(self._clients or 1):
+            self._at(0.0 if self._clients else float(self._workload.arrivals[0]), self._arrive, None)
         wake = math.inf
         while self._unfinished or self._events or self._gpu.busy:
             self.now = min(self._gpu.next_end, wake, self._events[0][0] if self._events else math.inf)
@@ -129,7 +128,7 @@ class Cluster:
         if index + 1 == len(workload.frames):
             self.end = self.totals()
         elif self._clients is None:
-            self._at(workload.arrivals[index + 1], self._arrive, None)
+            self._at(float(workload.arrivals[index + 1]), self._arrive, None)
 
     def _submit(self, index: int) -> None:
         workload, prompt = self._workload, self._workload.prompt(index)
@@ -140,7 +139,7 @@ class Cluster:
             sampling=Sampling(0.8, 0.8, 0.8, 30, seed=index),
             max_frames=int(workload.max_frames[index]),
             turns=[prompt.shape[1]],
-            deadline=GatewaySettings().first_audio_deadline,
+            deadline=workload.deadline,
         )
         self._core.submit(GATEWAY, body, prompt, self.now)
 
@@ -223,7 +222,7 @@ class Cluster:
         for device, payload, duration in self._gpu.finish(self.now):
             if device is self._gpu.ar:
                 step, ended = payload
-                self._core.step_done(AR, StepDone(step, duration), self._codes[: len(ended)], ended)
+                self._core.step_done(AR, StepDone(step, duration), self._codes[: len(ended)], ended, self.now)
             else:
                 plan, frames = payload
                 self.frames += frames

@@ -66,7 +66,7 @@ class Percentiles(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """Figures of one run, over the requests after the warm-up. Times in seconds; NaN where there was nothing to measure.
+    """Figures of one run, over the requests after the warm-up. Times in seconds; NaN where nothing was measured.
 
     ``offered``, ``goodput``: requests per second. ``throughput``: seconds of audio per second. ``drained``: by how much
     less was delivered than played, as a share of what was played; it is what listeners lived on from their reserves.
@@ -94,9 +94,7 @@ def percentiles(values: list[float]) -> Percentiles:
     return Percentiles(*np.percentile(values, [50, 95, 99]).tolist()) if values else Percentiles(*3 * [math.nan])
 
 
-def summarise(
-    listeners: list[Listener], lateness: list[float], begin: Totals, end: Totals, slo_ttfa: float
-) -> Summary:
+def summarise(listeners: list[Listener], lateness: list[float], begin: Totals, end: Totals, slo_ttfa: float) -> Summary:
     """Figures of the requests of ``listeners``, of which the first came at ``begin`` and the last at ``end``."""
     streams = [listener for listener in listeners if listener.streaming and not listener.refused]
     good = sum(stream.first_audio - stream.arrived <= slo_ttfa and stream.underrun == 0 for stream in streams)

@@ -46,7 +46,13 @@ def _add_workload(group: argparse._ArgumentGroup) -> None:
     length = group.add_mutually_exclusive_group()
     length.add_argument("--requests", type=_count, help=f"default: {DEFAULT_REQUESTS}, or the whole trace")
     length.add_argument("--duration", type=_positive, help="seconds of arrivals, instead of a number of requests")
-    group.add_argument("--warm-up", type=_count, default=0, help="first requests not to measure; default: a tenth")
+    group.add_argument(
+        "--warm-up",
+        type=_count,
+        default=0,
+        help="first requests not to measure; default: a tenth, and the first of each client",
+    )
+    group.add_argument("--deadline", type=_positive, default=20.0, help="seconds in which clients want first sound")
     group.add_argument("--seed", type=int, default=0)
 
 
@@ -125,6 +131,7 @@ def scenario(options: argparse.Namespace) -> Scenario:
         else:
             by_duration = options.duration and round(options.duration * (rate or 0))
             source = mixed(options.requests or by_duration or DEFAULT_REQUESTS, options.arrivals, options.seed)
+        source = source._replace(deadline=options.deadline)
         return source if rate is None else source.at_rate(rate)
 
     sizes = Sizes(options.slots, options.pages, options.page_size)

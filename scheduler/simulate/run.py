@@ -13,7 +13,8 @@ from scheduler.simulate.workload import Workload
 
 
 class Scenario(NamedTuple):
-    """``workload`` gives the requests at a rate (1/s; None in a closed loop). ``warm_up`` 0: a tenth of them.
+    """``workload`` gives the requests at a rate (1/s; None in a closed loop). ``warm_up`` 0: a tenth of them,
+    and the first of each client.
 
     ``slo_ttfa``: seconds to the first audio that a good request takes at most.
     """
@@ -33,10 +34,11 @@ def simulate(scenario: Scenario, settings: Settings, rate: float | None, clients
     """
     workload = scenario.workload(rate)
     requests = len(workload.frames)
-    warm_up = scenario.warm_up or requests // 10
+    warm_up = scenario.warm_up or max(requests // 10, clients or 0)
     if warm_up >= requests - 1:
         raise SimulationError(f"{requests} requests leave nothing to measure after a warm-up of {warm_up}")
     cluster = Cluster(settings, scenario.cost, scenario.sizes, workload, warm_up, clients)
     cluster.run()
-    assert cluster.begin is not None and cluster.end is not None, "all requests have arrived"
+    assert cluster.begin is not None, "the first measured request has arrived"
+    assert cluster.end is not None, "the last request has arrived"
     return summarise(cluster.listeners[warm_up:], cluster.lateness, cluster.begin, cluster.end, scenario.slo_ttfa)

@@ -22,7 +22,7 @@ class Slo(NamedTuple):
 
 
 class Found(NamedTuple):
-    """``rate`` and ``summary``: the largest that holds, None without one. ``missed``: what the next rate did not hold."""
+    """``rate`` and ``summary``: the largest that holds, or None. ``missed``: what the next higher rate did not hold."""
 
     rate: float | None
     summary: Summary | None

@@ -45,6 +45,7 @@ class Workload(NamedTuple):
     frames: Array  # int64
     max_frames: Array  # int64
     streaming: Array  # bool
+    deadline: float = Gateway().first_audio_deadline  # seconds in which a client wants its first sound
 
     def at_rate(self, rate: float) -> Workload:
         """The same requests, closer together or farther apart."""
@@ -52,8 +53,8 @@ class Workload(NamedTuple):
 
     def first(self, requests: int) -> Workload:
         """The first so many requests."""
-        cut = {name: getattr(self, name)[:requests] for name in self._fields if name not in ("rate", "voice_tokens")}
-        return self._replace(**cut)
+        columns = ("arrivals", "own_tokens", "voices", "frames", "max_frames", "streaming")
+        return self._replace(**{name: getattr(self, name)[:requests] for name in columns})
 
     def prompt(self, index: int) -> Array:
         """The prompt of a request, int32 [11, T]. Those of one voice begin alike in all rows, all others differ."""

@@ -71,7 +71,8 @@ def test_seeds_repeat_differ_and_are_told(mini: Group) -> None:
     assert not np.array_equal(same[0].codes, other.codes)
     assert first.headers["X-Seed"] != second.headers["X-Seed"]
     (again,) = gather(speak(mini.base, text, seed=int(first.headers["X-Seed"])))
-    assert again.body == first.body
+    assert len(again.samples) == len(first.samples)
+    assert np.abs(again.samples.astype(int) - first.samples).max() <= 1
 
 
 def test_speaker_turns_are_turns_of_one_conversation(mini: Group) -> None:
