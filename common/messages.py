@@ -128,6 +128,19 @@ class Submit(Body, frozen=True):
     deadline: float | None
     client: str = ""
     priority: Literal["interactive", "batch"] = "interactive"
+    open: bool = False  # more turns may follow, by Extend, of up to ``room`` positions in all
+    room: int = 0
+
+
+class Extend(Body, frozen=True):
+    """More turns for an open request; with ``last``, it is open no longer. Array: prompt int32 [11, T], as in Submit.
+
+    Between turns the request keeps its place, for as long as the scheduler's bound on that allows.
+    """
+
+    request: str
+    turns: list[int]
+    last: bool
 
 
 class Cancel(Body, frozen=True):
@@ -298,6 +311,7 @@ AnyBody: TypeAlias = (
     | Leaving
     | Shutdown
     | Submit
+    | Extend
     | Cancel
     | Credit
     | EncodeAudio

@@ -37,8 +37,9 @@ def seconds_to_first_sound(
     prompts = (backlog / len(ar_workers) + request.prompt_tokens) / settings.prefill_budget
     step = worker.step_cost.predict(len(worker.requests) + 1, settings.prefill_budget)
     call = min((vocoder.call_seconds.value for vocoder in vocoders), default=0.0)
-    frames = first_chunk(worker.step_seconds.value, call, worker.frame_seconds, settings.max_first_chunk)
-    return for_a_place + np.ceil(prompts) * step + frames * worker.step_seconds.value + 2 * call
+    step_seconds, frame_seconds = worker.step_seconds.value, worker.frame_seconds
+    frames = first_chunk(step_seconds, call, frame_seconds, settings.min_chunk, settings.max_first_chunk)
+    return for_a_place + np.ceil(prompts) * step + frames * step_seconds + 2 * call
 
 
 def too_late(

@@ -56,6 +56,6 @@ def _ready(request: Request, worker: VocoderWorker, policy: Policy, now: float, 
     frames = _speakable(request, window)
     if frames <= 0:
         return False
-    if request.generated or frames < request.unspoken:  # the end, or all that the client leaves room for
-        return True
+    if request.generated or request.resting_since is not None or frames < request.unspoken:
+        return True  # the end for now, or all that the client leaves room for
     return frames >= policy.chunk(request, worker, now)

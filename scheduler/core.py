@@ -23,6 +23,7 @@ from common.messages import (
     EncodeAudio,
     Encoded,
     Ended,
+    Extend,
     Failure,
     FinishReason,
     FrameSpan,
@@ -74,6 +75,7 @@ class Scheduler:
         self.encodes: deque[tuple[str, str, Array]] = deque()  # (gateway, request, samples)
         self.draining = False
         self._out: list[Outgoing] = []
+        self._resting: dict[str, Request] = {}  # admitted, all turns so far spoken, more may come
         self._start_at: float | None = None  # when a step that is held back is due
 
     # Workers and gateways come and go --------------------------------------------------------------------------------
@@ -168,6 +170,21 @@ class Scheduler:
             return None
         return Failure(503, "overloaded", "first sound is not to be had in time", retry_after=1)
 
+    def extend(self, request_id: str, body: Extend, prompt: Array) -> None:
+        """More text for an open request. ``prompt``: int32 [11, positions]."""
+        request = self.waiting.get(request_id) or self.requests.get(request_id)
+        if request is None or not request.open or request.generated:
+            return
+        if sum(turn.shape[1] for turn in request.turns) + prompt.shape[1] > request.prompt_tokens:
+            failure = Failure(400, "context_length_exceeded", "more text than there was room asked for")
+            self._abort(request, "error", failure)
+            return
+        more = request.extend(body.turns, prompt, body.last)
+        if request.resting_since is None:
+            self._resting.pop(request_id, None)
+        if not more:
+            self._finish(request, "stop")
+
     def cancel(self, request_id: str, reason: FinishReason) -> None:
         """The client has gone, or its gateway has given up on it. Settles at the edge of the steps in flight."""
         request = self.waiting.get(request_id) or self.requests.get(request_id)
@@ -210,7 +227,9 @@ class Scheduler:
         self.observer.stepped(body.duration, len(step.rows), step.prefill_tokens)
         worker.pages.settle(step.number)
         running = len(worker.requests)
-        received = [row for row, code, end in zip(step.rows, codes, ended, strict=True) if self._settle(row, code, end)]
+        received = [
+            row for row, code, end in zip(step.rows, codes, ended, strict=True) if self._settle(row, code, end, now)
+        ]
         self._forward_codes([row.request for row in received if not row.request.audio])
         for row in received:
             if row.request.frames == row.request.max_frames and not row.request.generated:
@@ -225,7 +244,7 @@ class Scheduler:
             worker.between_ends.add((now - worker.last_end) / ends)
         worker.last_end = now
 
-    def _settle(self, row: Row, codes: Array, ended: np.uint8) -> bool:
+    def _settle(self, row: Row, codes: Array, ended: np.uint8, now: float) -> bool:
         """Take one row of a step; whether it brought a frame."""
         request = row.request
         if request.generated or row.epoch != request.epoch:
@@ -235,8 +254,10 @@ class Scheduler:
         if not ended:
             request.append(codes)
             return True
-        if not request.next_turn(row.position):
+        if not request.end_turn(row.position, now):
             self._finish(request, "stop")
+        elif request.resting_since is not None:
+            self._resting[request.id] = request
         return False
 
     def _forward_codes(self, requests: list[Request]) -> None:
@@ -311,6 +332,7 @@ class Scheduler:
     def wake_at(self) -> float | None:
         """When to plan again even if nothing happens."""
         times = [request.deadline for request in self.waiting if request.deadline is not None]
+        times += [self._rest_ends(request) for request in self._resting.values()]
         if self._start_at is not None:
             times.append(self._start_at)
         return min(times, default=None)
@@ -325,6 +347,13 @@ class Scheduler:
             if request.deadline is not None and now >= request.deadline:
                 failure = Failure(503, "deadline_exceeded", "no place became free in time", retry_after=2)
                 self._abort(request, "timeout", failure)
+        for request in list(self._resting.values()):
+            if now >= self._rest_ends(request):
+                self._finish(request, "timeout")
+
+    def _rest_ends(self, request: Request) -> float:
+        assert request.resting_since is not None, "it rests"
+        return request.resting_since + self.settings.open_seconds
 
     def _admit(self, now: float) -> None:
         """Admit whose turn it is, as long as the worst case of the next one fits."""
@@ -440,6 +469,7 @@ class Scheduler:
         worker = request.ar
         if worker is None or request.lease is None:
             return
+        self._resting.pop(request.id, None)
         del worker.requests[request.id]
         worker.slots.give_back(request.lease)
         if request.assigned:

@@ -116,7 +116,8 @@ class Playback:
             return settings.max_chunk
         if request.play_end is None:
             step = request.ar.step_seconds.value if request.ar is not None else 0.0
-            return first_chunk(step, vocoder.call_seconds.value, self._frame, settings.max_first_chunk)
+            call = vocoder.call_seconds.value
+            return first_chunk(step, call, self._frame, settings.min_chunk, settings.max_first_chunk)
         reserve = RESERVE_SHARE * (request.play_end - now) / self._frame
         return min(settings.max_chunk, max(settings.min_chunk, int(reserve)))
 
@@ -157,15 +158,16 @@ class Playback:
         )
 
 
-def first_chunk(step_seconds: float, call_seconds: float, frame_seconds: float, most: int) -> int:
-    """Frames of the first chunk: n frames of sound must last while the next n are generated and vocoded.
+def first_chunk(step_seconds: float, call_seconds: float, frame_seconds: float, least: int, most: int) -> int:
+    """Frames of the first chunk: its sound must last until the second, as large or of ``least`` frames, is there.
 
-    n * frame >= n * step + call, with a margin; ``most`` when generation is no faster than the listener.
+    n * frame >= max(n, least) * step + 2 calls (one may be under way), steps with a margin; at most ``most``.
     """
-    gain = frame_seconds - SAFETY * step_seconds
-    if gain <= 0:
-        return most
-    return min(most, max(1, math.ceil(SAFETY * call_seconds / gain)))
+    step = SAFETY * step_seconds
+    for frames in range(1, most):
+        if frames * frame_seconds >= max(frames, least) * step + 2 * call_seconds:
+            return frames
+    return most
 
 
 def make_policy(settings: Settings, frame_seconds: float) -> Policy:

@@ -34,8 +34,10 @@ class Request:
         self.streaming = body.streaming and self.audio
         self.sampling = body.sampling
         self.max_frames = body.max_frames
-        self.turns = np.split(prompt, np.cumsum(body.turns)[:-1], axis=1)  # int32 [11, positions] each
-        self.prompt_tokens = prompt.shape[1]
+        self.turns = _split(body.turns, prompt)  # int32 [11, positions] each
+        self.open = body.open  # more turns may come
+        self.prompt_tokens = prompt.shape[1] + body.room  # of all turns, those to come included
+        self.resting_since: float | None = None  # all turns so far are spoken, and more may come
         self.arrived = arrived
         self.client = body.client
         self.batch = body.priority == "batch"
@@ -68,12 +70,12 @@ class Request:
 
     @property
     def prefilling(self) -> bool:
-        return self.prefilled < self.turns[self.turn].shape[1]
+        return self.resting_since is None and self.prefilled < self.turns[self.turn].shape[1]
 
     @property
     def decodable(self) -> bool:
         """Whether another frame may be asked for."""
-        return not self.prefilling and self.planned < self.max_frames
+        return self.planned < self.max_frames and self.resting_since is None and not self.prefilling
 
     @property
     def generated(self) -> bool:
@@ -96,13 +98,34 @@ class Request:
         """Frames from ``first`` on, int16 [frames, 10]."""
         return self._codes[first : first + frames]
 
-    def next_turn(self, position: int) -> bool:
-        """Begin the next turn at ``position``, the first that holds nothing of this conversation; False at the last."""
-        if self.turn + 1 == len(self.turns):
+    def end_turn(self, position: int, now: float) -> bool:
+        """A turn is spoken, and ``position`` is the first that holds nothing of it. False when it was the last turn.
+
+        Otherwise the next turn begins, or the request rests until it comes.
+        """
+        if self.turn + 1 == len(self.turns) and not self.open:
             return False
-        self.turn += 1
-        self.prefilled = 0
         self.position = position
         self.epoch += 1
         self.planned = self.frames
+        self.resting_since = now
+        self._wake()
         return True
+
+    def extend(self, turns: list[int], prompt: Array, last: bool) -> bool:
+        """Add turns. Whether anything is left to speak; after ``last``, a request at rest may have ended by this."""
+        self.turns.extend(_split(turns, prompt))
+        self.open = not last
+        if self.resting_since is not None:
+            self._wake()
+        return self.open or self.resting_since is None
+
+    def _wake(self) -> None:
+        if self.turn + 1 < len(self.turns):
+            self.turn += 1
+            self.prefilled = 0
+            self.resting_since = None
+
+
+def _split(turns: list[int], prompt: Array) -> list[Array]:
+    return np.split(prompt, np.cumsum(turns)[:-1], axis=1) if turns else []

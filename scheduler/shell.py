@@ -29,6 +29,7 @@ from common.messages import (
     Disowned,
     EncodeAudio,
     Encoded,
+    Extend,
     GatewayHello,
     Leaving,
     Message,
@@ -73,6 +74,7 @@ class Shell:
         self._handlers: dict[type, Callable[[str, Any, list[Array]], None]] = {
             Pong: lambda source, body, arrays: None,
             Submit: lambda source, body, arrays: self._core.submit(source, body, arrays[0], time.monotonic()),
+            Extend: lambda source, body, arrays: self._core.extend(body.request, body, arrays[0]),
             Cancel: lambda source, body, arrays: self._core.cancel(body.request, body.reason),
             Credit: self._on_credit,
             Attached: lambda source, body, arrays: self._core.attached(source, body.vocoder),

@@ -32,6 +32,7 @@ class CoreMachine(RuleBasedStateMachine):
             )
         )
         self.cancelled: set[str] = set()
+        self.open: list[str] = []
         self.world.join_ar()
         self.world.join_vocoder()
 
@@ -58,6 +59,20 @@ class CoreMachine(RuleBasedStateMachine):
     ) -> None:
         ends = [sum(lengths[: turn + 1]) for turn in range(len(turns))]
         self.world.submit(turns, ends, max_frames, output, streaming, deadline, voice, client)
+
+    @rule(turns=st.lists(st.integers(1, 9), min_size=1, max_size=2), frames=st.integers(0, 9))
+    def submit_open(self, turns: list[int], frames: int) -> None:
+        ends = [frames * (turn + 1) for turn in range(len(turns))]
+        self.open.append(self.world.submit(turns, ends, max_frames=25, room=30))
+
+    @rule(turns=st.lists(st.integers(1, 9), max_size=2), frames=st.integers(0, 9), last=st.booleans())
+    def extend(self, turns: list[int], frames: int, last: bool) -> None:
+        if self.open:
+            request = self.open[-1]
+            end = self.world.jobs[request].ends[-1]
+            self.world.extend(request, turns, [end + frames * (turn + 1) for turn in range(len(turns))], last)
+            if last:
+                self.open.pop()
 
     @rule()
     def step(self) -> None:
@@ -134,9 +149,10 @@ class CoreMachine(RuleBasedStateMachine):
         if not world.vocoders:
             world.join_vocoder()
         world.settle()
-        world.now += 100.0  # what still waits for a place runs into its deadline
-        world.carry_out()
-        world.settle()
+        for _ in range(10):  # what waits for a place, or for more text, runs into its bound
+            world.now += 100.0
+            world.carry_out()
+            world.settle()
         for request in world.jobs:
             if request not in self.cancelled:
                 assert request in world.ended, "every request ends"

@@ -20,6 +20,7 @@ from common.messages import (
     EncodeAudio,
     Encoded,
     Ended,
+    Extend,
     Prefill,
     Sampling,
     Shutdown,
@@ -216,18 +217,36 @@ class World:
         deadline: float | None = None,
         voice: int = 0,
         client: str = "",
+        room: int = 0,
     ) -> str:
         """``voice``: requests of one voice have the same prompt as far as both go."""
         request = self.name("request")
         seed = len(self.by_seed) + 1
         sampling = Sampling(0.8, 0.8, 0.8, 30, seed)
-        body = Submit(request, output, streaming, sampling, max_frames, turns, deadline, client)  # type: ignore[arg-type]
+        body = Submit(
+            request=request,
+            output=output,  # type: ignore[arg-type]
+            streaming=streaming,
+            sampling=sampling,
+            max_frames=max_frames,
+            turns=turns,
+            deadline=deadline,
+            client=client,
+            open=room > 0,
+            room=room,
+        )
         prompt = np.full((11, sum(turns)), voice, np.int32)
         prompt[0] = np.arange(sum(turns))
         self.jobs[request] = self.by_seed[seed] = Job(body, ends, prompt)
         self.core.submit(self.gateways[0], body, prompt, self.now)
         self.carry_out()
         return request
+
+    def extend(self, request: str, turns: list[int], ends: list[int], last: bool) -> None:
+        """More turns for an open request."""
+        self.jobs[request].ends.extend(ends)
+        self.core.extend(request, Extend(request, turns, last), np.full((11, sum(turns)), 9, np.int32))
+        self.carry_out()
 
     def step(self) -> bool:
         """Have one AR worker answer its oldest plan."""
@@ -309,7 +328,7 @@ class World:
     def check_ended(self, request: str) -> None:
         """A request that ended well has all its frames, its own, and no more."""
         ended, job = self.ended[request], self.jobs[request]
-        if ended.failure is not None:
+        if ended.failure is not None or ended.reason == "timeout":
             return
         expected = min(job.ends[-1], job.body.max_frames)
         assert ended.frames == expected
