@@ -47,11 +47,21 @@ class Gateway(Section, frozen=True):
     max_body_bytes: Positive = 32 * 1024 * 1024
     first_audio_deadline: PositiveSeconds = 20.0  # then the request is refused with 503
     min_frames_cap_seconds: PositiveSeconds = 30.0  # sound that even the shortest text may become
-    seconds_per_byte_cap: PositiveSeconds = 0.25  # and what each UTF-8 byte of text adds up to
+    seconds_per_byte_cap: PositiveSeconds = 0.15  # and what each UTF-8 byte of text adds up to,
+    seconds_per_digit_cap: PositiveSeconds = 0.6  # or each digit, of which many words are made
     slow_client_timeout: PositiveSeconds = 30.0  # a client that reads nothing for so long, with sound waiting
     encoder_threads: Positive = 2
     reference_seconds: tuple[PositiveSeconds, PositiveSeconds] = (1.0, 60.0)  # shortest and longest reference audio
     max_voices: Positive = 1000
+    max_voice_bytes: Positive = 2 * 1024**3  # recordings and codes of the library
+    max_references: Positive = 16  # recordings or voices in one request
+    reference_cache_bytes: Positive = 64 * 1024 * 1024  # codes of recordings in requests
+    body_timeout: PositiveSeconds = 60.0  # for a whole body to come
+    api_keys_file: str = ""  # TOML; empty: no file. Relative paths: from the root of the project
+    open_listings: bool = True  # models and voices are listed without a key
+    cors_origins: list[str] = []  # web pages of these origins may use the API; "*": of any
+    openai_voices: dict[str, str] = {}  # voice for a name of OpenAI's, or any other alias; "": the default voice
+    openai_models: tuple[str, ...] = ("*tts*", "s1*", "s2*", "speech-*", "kokoro*", "shoal")  # names that mean ours
     drain_timeout: Seconds = 30.0
 
 
@@ -74,9 +84,10 @@ class Scheduler(Section, frozen=True):
     park_seconds: PositiveSeconds = 10.0  # so far ahead, a stream sits out if somebody gains
     lean_seconds: PositiveSeconds = 1.0  # so far ahead, a stream sits out while somebody is silent,
     lean_ratio: PositiveSeconds = 1.4  # unless a frame then costs more than so many times as much
+    kv_reserve: Annotated[float, Meta(ge=0, le=1)] = 0.25  # share of free pages below which nobody sits out or is paced
     guard_seconds: PositiveSeconds = 0.5  # reserve below which a listener is close to running dry
     pace_frames: Seconds = 0.33  # frame lengths between steps, while the vocoder is late
-    max_call_frames: Positive = 512  # frames per vocoder call
+    max_call_frames: Positive = 320  # frames per vocoder call: who is silent waits for the call before its own
     unread_seconds: PositiveSeconds = 20.0  # sound sent to a client that it has not read; then the vocoder waits
     worker_timeout: PositiveSeconds = 5.0  # a worker that does not answer pings for so long is lost
     max_encodes: Positive = 64  # reference clips waiting to be encoded

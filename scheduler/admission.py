@@ -65,7 +65,7 @@ def too_late(
 
 
 def _prompt_left(request: Request) -> int:
-    return sum(turn.shape[1] for turn in request.turns[request.turn : request.turn + 1]) - request.prefilled
+    return request.prompt_left if request.resting_since is None else 0
 
 
 def _poorest_reserve(served: list[Request], now: float, frame_seconds: float) -> float:

@@ -31,7 +31,8 @@ def plan_call(worker: VocoderWorker, settings: Settings, policy: Policy, now: fl
     ready.sort(key=lambda request: policy.urgency(request, now))
     items, codes, spoken, room = [], [], [], settings.max_call_frames
     for request in ready:
-        frames = min(_speakable(request, window), settings.max_chunk, room)
+        unread = request.handed - request.read
+        frames = min(request.unspoken, window - unread, settings.max_chunk, room)
         if frames == 0:
             break
         assert request.vocoder_lease is not None, "an admitted stream has a vocoder slot"
@@ -39,6 +40,7 @@ def plan_call(worker: VocoderWorker, settings: Settings, policy: Policy, now: fl
         items.append(DecodeItem(request.id, request.gateway, slot, request.handed, frames, request.handed == 0))
         codes.append(request.codes(request.handed, frames))
         request.handed += frames
+        worker.unspoken -= frames
         request.asked_sound = now
         spoken.append((request, request.handed))
         room -= frames
@@ -47,15 +49,12 @@ def plan_call(worker: VocoderWorker, settings: Settings, policy: Policy, now: fl
     return PlannedCall(DecodePlan(worker.call.number, items), [np.concatenate(codes)])
 
 
-def _speakable(request: Request, window: int) -> int:
-    """Frames that may go to the vocoder, as far ahead of the client's reading as is allowed."""
-    return min(request.frames - request.handed, request.read + window - request.handed)
-
-
 def _ready(request: Request, worker: VocoderWorker, policy: Policy, now: float, window: int) -> bool:
-    frames = _speakable(request, window)
+    frames = request.frames - request.handed
     if frames <= 0:
         return False
-    if request.generated or request.resting_since is not None or frames < request.unspoken:
-        return True  # the end for now, or all that the client leaves room for
-    return frames >= policy.chunk(request, worker, now)
+    room = request.read + window - request.handed
+    if frames > room:  # all that the client leaves room for
+        return room > 0
+    ended = request.reason is not None or request.resting_since is not None
+    return ended or policy.due(request, frames, worker, now)

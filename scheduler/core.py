@@ -40,7 +40,7 @@ from scheduler.prefix_cache import page_keys
 from scheduler.request import Request
 from scheduler.steps import plan_step
 from scheduler.waiting import WaitingQueue
-from scheduler.workers import ArWorker, Row, VocoderWorker
+from scheduler.workers import ArWorker, VocoderWorker
 
 log = logging.getLogger(__name__)
 
@@ -180,8 +180,9 @@ class Scheduler:
             self._abort(request, "error", failure)
             return
         more = request.extend(body.turns, prompt, body.last)
-        if request.resting_since is None:
-            self._resting.pop(request_id, None)
+        if request_id in self._resting and request.resting_since is None and request.ar is not None:
+            del self._resting[request_id]
+            request.ar.end_turn(request)
         if not more:
             self._finish(request, "stop")
 
@@ -227,13 +228,26 @@ class Scheduler:
         self.observer.stepped(body.duration, len(step.rows), step.prefill_tokens)
         worker.pages.settle(step.number)
         running = len(worker.requests)
-        received = [
-            row for row, code, end in zip(step.rows, codes, ended, strict=True) if self._settle(row, code, end, now)
-        ]
-        self._forward_codes([row.request for row in received if not row.request.audio])
-        for row in received:
-            if row.request.frames == row.request.max_frames and not row.request.generated:
-                self._finish(row.request, "length")
+        with_codes: list[Request] = []
+        complete: list[Request] = []
+        for (request, epoch, position), code, end in zip(step.rows, codes, ended.tolist(), strict=True):
+            if request.reason is not None or epoch != request.epoch:
+                continue  # asked for before the end of the request, or of its turn, was known
+            if request.frames == 0:
+                self._share_prompt(request)
+            if end:
+                self._end_turn(request, position, now)
+                continue
+            request.append(code)
+            if request.vocoder is not None:
+                request.vocoder.unspoken += 1
+            else:
+                with_codes.append(request)
+            if request.frames == request.max_frames:
+                complete.append(request)
+        self._forward_codes(with_codes)
+        for request in complete:
+            self._finish(request, "length")
         self._note_ends(worker, running - len(worker.requests), now)
 
     def _note_ends(self, worker: ArWorker, ends: int, now: float) -> None:
@@ -244,29 +258,26 @@ class Scheduler:
             worker.between_ends.add((now - worker.last_end) / ends)
         worker.last_end = now
 
-    def _settle(self, row: Row, codes: Array, ended: np.uint8, now: float) -> bool:
-        """Take one row of a step; whether it brought a frame."""
-        request = row.request
-        if request.generated or row.epoch != request.epoch:
-            return False  # asked for before the end of the request, or of its turn, was known
-        if request.frames == 0 and request.turn == 0 and request.ar is not None:
+    def _share_prompt(self, request: Request) -> None:
+        """The first turn's prompt is settled, and may serve others."""
+        if request.turn == 0 and request.ar is not None:
             request.ar.pages.share(request.shared, request.keys, request.pages)
-        if not ended:
-            request.append(codes)
-            return True
-        if not request.end_turn(row.position, now):
+
+    def _end_turn(self, request: Request, position: int, now: float) -> None:
+        if not request.end_turn(position, now):
             self._finish(request, "stop")
-        elif request.resting_since is not None:
+            return
+        assert request.ar is not None, "a request with turns to come has its worker"
+        request.ar.end_turn(request)
+        if request.resting_since is not None:
             self._resting[request.id] = request
-        return False
 
     def _forward_codes(self, requests: list[Request]) -> None:
         for gateway in {request.gateway for request in requests}:
             mine = [request for request in requests if request.gateway == gateway]
             spans = [FrameSpan(request.id, request.frames - 1, 1) for request in mine]
-            self._send(
-                gateway, Codes(spans), [np.concatenate([request.codes(request.frames - 1, 1) for request in mine])]
-            )
+            codes = np.concatenate([request.codes(request.frames - 1, 1) for request in mine])
+            self._send(gateway, Codes(spans), [codes])
 
     def decode_done(self, incarnation: str, body: DecodeDone, now: float) -> None:
         """A vocoder call was answered: its sound is with the gateways.
@@ -406,7 +417,8 @@ class Scheduler:
         request.reserved = worst_case - len(shared)
         request.position = request.prefilled = len(shared) * worker.page_size
         request.ar, request.lease = worker, worker.slots.lend()
-        worker.requests[request.id] = request
+        request.slot = request.lease.slot
+        worker.take(request)
         return True
 
     def _usable_vocoders(self, gateway: str) -> list[VocoderWorker]:
@@ -459,6 +471,7 @@ class Scheduler:
                 del self.waiting.running[request.client]
         if request.vocoder is not None and request.vocoder_lease is not None:
             request.vocoder.requests.pop(request.id, None)
+            request.vocoder.unspoken -= request.unspoken
             request.vocoder.slots.give_back(request.vocoder_lease)
             request.vocoder = request.vocoder_lease = None
         assert request.reason is not None, "a request ends for a reason"
@@ -470,7 +483,7 @@ class Scheduler:
         if worker is None or request.lease is None:
             return
         self._resting.pop(request.id, None)
-        del worker.requests[request.id]
+        worker.forget(request)
         worker.slots.give_back(request.lease)
         if request.assigned:
             worker.released.append(request.lease.slot)

@@ -39,8 +39,8 @@ class Policy(Protocol):
     def start_at(self, worker: ArWorker, vocoders: list[VocoderWorker], now: float) -> float:
         """The earliest time at which the worker's next step should begin."""
 
-    def chunk(self, request: Request, vocoder: VocoderWorker, now: float) -> int:
-        """Frames to gather before the next vocoder call for this stream."""
+    def due(self, request: Request, frames: int, vocoder: VocoderWorker, now: float) -> bool:
+        """Whether so many frames of a stream are enough for the next vocoder call."""
 
     def urgency(self, request: Request, now: float) -> tuple[float, ...]:
         """Whose chunk is made first: ascending."""
@@ -64,8 +64,8 @@ class Fcfs:
     def start_at(self, worker: ArWorker, vocoders: list[VocoderWorker], now: float) -> float:
         return now
 
-    def chunk(self, request: Request, vocoder: VocoderWorker, now: float) -> int:
-        return self._settings.chunk
+    def due(self, request: Request, frames: int, vocoder: VocoderWorker, now: float) -> bool:
+        return frames >= self._settings.chunk
 
     def urgency(self, request: Request, now: float) -> tuple[float, ...]:
         return (request.arrived,)
@@ -89,43 +89,56 @@ class Playback:
         slacks = {request.id: self._slack(request, situation.now) for request in candidates}
         behind = [request for request in candidates if not settings.park_seconds <= slacks[request.id] < math.inf]
         others_gain = behind or situation.prefill_rows or situation.queued
+        others_gain = others_gain and not self._pages_are_scarce(worker)
         chosen = behind if others_gain else candidates
         room = max(0, settings.max_batch - situation.prefill_rows)
-        silent = situation.prefill_tokens > 0 or any(slacks[request.id] == -math.inf for request in chosen)
+        silent = situation.prefill_tokens > 0 or -math.inf in slacks.values()
         if len(chosen) > room or silent:
             chosen = sorted(chosen, key=lambda request: slacks[request.id])
-        if silent:
+        if silent and not self._pages_are_scarce(worker):
             chosen = self._lean(worker, chosen, slacks, situation)
         return chosen[:room]
 
     def start_at(self, worker: ArWorker, vocoders: list[VocoderWorker], now: float) -> float:
-        """Steps for listeners who all have enough are spaced, while a vocoder is late for one who has not."""
+        """Steps are spaced while every vocoder has its next call's work already, so that more would only queue up.
+
+        Larger steps at larger distances leave the vocoder more of the device. Never for prompts, nor when nobody
+        listens as it is made.
+        """
         settings = self._settings
-        if worker.step_started is None or not any(self._late(vocoder, now) for vocoder in vocoders):
+        if worker.step_started is None or worker.prompts or len(worker.decoders) >= settings.max_batch:
             return now
-        if len(worker.requests) >= settings.max_batch:
+        if self._pages_are_scarce(worker):
             return now
-        if any(self._slack(request, now) < settings.guard_seconds for request in worker.requests.values()):
+        if any(vocoder.call is None or vocoder.unspoken < settings.max_call_frames for vocoder in vocoders):
+            return now
+        if not any(request.streaming for vocoder in vocoders for request in vocoder.requests.values()):
             return now
         return worker.step_started + settings.pace_frames * self._frame
 
-    def chunk(self, request: Request, vocoder: VocoderWorker, now: float) -> int:
-        """The first chunk is the smallest that lasts until the second is there; then half of the listener's reserve."""
+    def due(self, request: Request, frames: int, vocoder: VocoderWorker, now: float) -> bool:
+        """First the smallest chunk that lasts until the second is there; then as many as fill half of the reserve."""
         settings = self._settings
+        if frames >= settings.max_chunk:
+            return True
         if not request.streaming:
-            return settings.max_chunk
-        if request.play_end is None:
-            step = request.ar.step_seconds.value if request.ar is not None else 0.0
-            call = vocoder.call_seconds.value
-            return first_chunk(step, call, self._frame, settings.min_chunk, settings.max_first_chunk)
-        reserve = RESERVE_SHARE * (request.play_end - now) / self._frame
-        return min(settings.max_chunk, max(settings.min_chunk, int(reserve)))
+            return False
+        if request.play_end is not None:
+            share = RESERVE_SHARE * (request.play_end - now)
+            return frames >= settings.min_chunk and share < (frames + 1) * self._frame
+        step = request.ar.step_seconds.value if request.ar is not None else 0.0
+        call = vocoder.call_seconds.value
+        return frames >= first_chunk(step, call, self._frame, settings.min_chunk, settings.max_first_chunk)
 
     def urgency(self, request: Request, now: float) -> tuple[float, ...]:
         if not request.streaming:
             waited = now - request.asked_sound >= STARVATION_SECONDS
             return (-math.inf if waited else math.inf, request.arrived)
         return (-math.inf if request.play_end is None else request.play_end, request.arrived)
+
+    def _pages_are_scarce(self, worker: ArWorker) -> bool:
+        """Then who is ahead should end soon, and free its pages."""
+        return worker.pages.available < self._settings.kv_reserve * worker.pages.size
 
     def _slack(self, request: Request, now: float) -> float:
         """Seconds the listener can go on with all frames generated; who has no clock comes last, but not for ever."""
@@ -146,16 +159,6 @@ class Playback:
         tokens = situation.prefill_tokens
         dearer = worker.step_cost.predict(few, tokens) / few / (worker.step_cost.predict(many, tokens) / many)
         return needy if dearer <= self._settings.lean_ratio else chosen
-
-    def _late(self, vocoder: VocoderWorker, now: float) -> bool:
-        """Whether the vocoder is at work and somebody's reserve is nearly used up."""
-        if vocoder.call is None:
-            return False
-        guard = now + self._settings.guard_seconds
-        return any(
-            request.play_end is not None and request.play_end < guard and request.unspoken > 0
-            for request in vocoder.requests.values()
-        )
 
 
 def first_chunk(step_seconds: float, call_seconds: float, frame_seconds: float, least: int, most: int) -> int:

@@ -45,6 +45,7 @@ class Request:
 
         self.ar: ArWorker | None = None
         self.lease: Lease | None = None
+        self.slot = -1  # of the lease
         self.keys: list[bytes] = []  # of the full pages of the first turn's prompt, for the worker's page size
         self.shared: list[Node] = []  # prefix-cache nodes, whose pages are the first of ``pages``
         self.pages: list[int] = []
@@ -69,13 +70,9 @@ class Request:
         self.asked_sound = arrived  # when sound was last asked for
 
     @property
-    def prefilling(self) -> bool:
-        return self.resting_since is None and self.prefilled < self.turns[self.turn].shape[1]
-
-    @property
-    def decodable(self) -> bool:
-        """Whether another frame may be asked for."""
-        return self.planned < self.max_frames and self.resting_since is None and not self.prefilling
+    def prompt_left(self) -> int:
+        """Positions of this turn's prompt that are not yet in a step."""
+        return self.turns[self.turn].shape[1] - self.prefilled
 
     @property
     def generated(self) -> bool:

@@ -34,7 +34,7 @@ class _Builder:
 
     def prefill(self, request: Request, tokens: int) -> None:
         """Put the next ``tokens`` positions of the request's turn into the step."""
-        slot = _slot(request)
+        slot = request.slot
         if not request.assigned:
             self.assigned.append(Assign(slot, request.sampling))
             self.appends.extend((slot, index, page) for index, page in enumerate(request.pages))
@@ -42,19 +42,26 @@ class _Builder:
         turn = request.turns[request.turn]
         self.prompts.append(turn[:, request.prefilled : request.prefilled + tokens])
         start = request.position
-        self._advance(request, tokens)
+        request.position += tokens
         request.prefilled += tokens
         self.tokens += tokens
-        sample = not request.prefilling
+        self._grow(request)
+        sample = request.prompt_left == 0
         self.prefills.append(Prefill(slot, start, tokens, sample, request.frames))
         if sample:
+            del self.worker.prompts[request.id]
+            self.worker.decoders[request.id] = request
             self._expect_frame(request)
 
-    def decode(self, request: Request) -> None:
-        """Feed the request's last frame and ask for the next."""
-        self._advance(request, 1)
-        self.decodes.append(_slot(request))
-        self._expect_frame(request)
+    def decode(self, requests: list[Request]) -> None:
+        """Feed each request's last frame and ask for the next."""
+        page_size = self.worker.page_size
+        for request in requests:
+            request.position += 1
+            if request.position > len(request.pages) * page_size:
+                self._grow(request)
+            self._expect_frame(request)
+        self.decodes = [request.slot for request in requests]
 
     def finish(self) -> PlannedStep:
         worker = self.worker
@@ -69,23 +76,20 @@ class _Builder:
         appends = np.array(self.appends, np.int32).reshape(-1, 3)
         return PlannedStep(plan, [prompt, slots, appends])
 
-    def _advance(self, request: Request, positions: int) -> None:
-        request.position += positions
+    def _grow(self, request: Request) -> None:
+        """Take pages for all positions up to the request's own."""
         for index in range(len(request.pages), self.worker.pages_for(request.position)):
             page = self.worker.pages.take()
             request.reserved -= 1
             request.pages.append(page)
-            self.appends.append((_slot(request), index, page))
+            self.appends.append((request.slot, index, page))
 
     def _expect_frame(self, request: Request) -> None:
         request.planned += 1
         request.asked = self.now
+        if request.planned == request.max_frames:
+            del self.worker.decoders[request.id]
         self.rows.append(Row(request, request.epoch, request.position))
-
-
-def _slot(request: Request) -> int:
-    assert request.lease is not None, "only an admitted request is in a step"
-    return request.lease.slot
 
 
 def plan_step(worker: ArWorker, settings: Settings, policy: Policy, now: float, queued: bool) -> PlannedStep | None:
@@ -94,22 +98,20 @@ def plan_step(worker: ArWorker, settings: Settings, policy: Policy, now: float, 
     Who decodes is chosen among those whose prompts are done before this step; prompts come in order of admission, first
     those of listeners, within the prefill budget, and are cut at multiples of the page size.
     """
-    candidates = [request for request in worker.requests.values() if request.decodable]
-    prompts = [request for request in worker.requests.values() if request.prefilling]
-    if not candidates and not prompts:
+    if not worker.decoders and not worker.prompts:
         return None
+    candidates = list(worker.decoders.values())
     builder = _Builder(worker, now)
-    if prompts:
-        _prefill(builder, prompts, _budget(worker, settings, len(candidates)), settings.max_batch)
+    if worker.prompts:
+        prompts = sorted(worker.prompts.values(), key=lambda request: not request.streaming)
+        _prefill(builder, prompts[: settings.max_batch], _budget(worker, settings, len(candidates)))
     situation = Situation(now, len(builder.rows), builder.tokens, queued)
-    for request in policy.choose(worker, candidates, situation):
-        builder.decode(request)
+    builder.decode(policy.choose(worker, candidates, situation))
     return builder.finish()
 
 
-def _prefill(builder: _Builder, prompts: list[Request], budget: int, most_rows: int) -> None:
-    prompts.sort(key=lambda request: not request.streaming)
-    for request in prompts[:most_rows]:
+def _prefill(builder: _Builder, prompts: list[Request], budget: int) -> None:
+    for request in prompts:
         tokens = _span(request, budget, builder.worker.page_size)
         if tokens == 0:
             break
@@ -129,7 +131,6 @@ def _budget(worker: ArWorker, settings: Settings, decodes: int) -> int:
 
 def _span(request: Request, budget: int, page_size: int) -> int:
     """Positions to prefill: what is left of the turn, or as much of it as the budget allows up to a page boundary."""
-    left = request.turns[request.turn].shape[1] - request.prefilled
-    if left <= budget:
-        return left
+    if request.prompt_left <= budget:
+        return request.prompt_left
     return max(0, (request.position + budget) // page_size * page_size - request.position)

@@ -55,6 +55,8 @@ class ArWorker:
         self.slots = SlotPool(hello.slots)
         self.pages = PagePool(hello.pages)
         self.requests: dict[str, Request] = {}  # by admission
+        self.prompts: dict[str, Request] = {}  # of these, those with a prompt to prefill
+        self.decoders: dict[str, Request] = {}  # and those of which another frame may be asked
         self.in_flight: deque[Step] = deque()
         self.steps = 0
         self.released: list[int] = []  # slots the worker has not yet been told of
@@ -66,6 +68,21 @@ class ArWorker:
         self.filling = True  # static batching: the batch is still being put together
         self.frame_seconds = frame_seconds
         self.leaving = False
+
+    def take(self, request: Request) -> None:
+        """A request is admitted; its prompt is to be prefilled."""
+        self.requests[request.id] = self.prompts[request.id] = request
+
+    def forget(self, request: Request) -> None:
+        """A request has nothing more to ask of this worker."""
+        for group in (self.requests, self.prompts, self.decoders):
+            group.pop(request.id, None)
+
+    def end_turn(self, request: Request) -> None:
+        """A turn of the request has ended: its next prompt is to be prefilled, or it rests."""
+        self.decoders.pop(request.id, None)
+        if request.resting_since is None:
+            self.prompts[request.id] = request
 
     @property
     def idle(self) -> bool:
@@ -93,6 +110,7 @@ class VocoderWorker:
         self.slots = SlotPool(hello.slots)
         self.requests: dict[str, Request] = {}
         self.attached: set[str] = set()
+        self.unspoken = 0  # frames of all its requests that were not yet in a call
         self.call: Call | None = None
         self.calls = 0
         self.call_seconds = Average(CALL_GUESS)
