@@ -10,7 +10,7 @@ from ar_worker.interface import Executor
 from ar_worker.worker import ArWorker
 from common import process
 from common.checkpoint import CheckpointError, load_model_config
-from common.config import Config, threads_per_worker
+from common.config import Config, threads_per_worker, worker_names
 from common.transport import Context
 
 log = logging.getLogger("ar_worker")
@@ -32,7 +32,7 @@ def make_executor(config: Config) -> Executor:
             pages=settings.pages,
             page_size=settings.page_size,
             max_prefill_tokens=config.scheduler.prefill_budget,
-            threads=threads_per_worker(settings.threads),
+            threads=threads_per_worker(settings.threads, len(worker_names(config))),
             deterministic=settings.deterministic,
         ),
     )

@@ -12,6 +12,7 @@ import numpy as np
 
 from ar_worker.interface import StepOutput
 from common.config import ArCost
+from common.cost_models import step_model
 from common.messages import Array, StepPlan
 from common.timeline import Timeline
 
@@ -30,7 +31,8 @@ class CostExecutor:
     """See :class:`ar_worker.interface.Executor`. A step costs its base, and so much per row and per prefill token."""
 
     def __init__(self, slots: int, cost: ArCost) -> None:
-        self._cost = cost
+        self._model = step_model(cost)
+        self._length = cost.frames
         self._timeline = Timeline()
         self._seeds = [0] * slots
         self._frames = [0] * slots
@@ -50,10 +52,9 @@ class CostExecutor:
                 rows.append(prefill.slot)
         rows.extend(arrays[1].tolist())
         tokens = sum(prefill.tokens for prefill in plan.prefills)
-        cost = self._cost
-        duration = (cost.base_ms + cost.per_sequence_ms * len(rows) + cost.per_prefill_token_ms * tokens) / 1000
+        duration = self._model.step_seconds(len(rows), tokens)
         codes = np.array([self._draw(slot) for slot in rows], np.int16).reshape(-1, CODEBOOKS)
-        ended = np.array([cost.frames > 0 and self._frames[slot] > cost.frames for slot in rows], np.uint8)
+        ended = np.array([0 < self._length < self._frames[slot] for slot in rows], np.uint8)
         self._timeline.spend(duration)
         return StepOutput(codes, ended, duration)
 

@@ -94,25 +94,35 @@ class Scheduler(Section, frozen=True):
     drain_timeout: Seconds = 35.0
 
 
-class ArCost(Section, frozen=True):
-    """Cost of a step: base + per sequence + per prefill token. ``frames``: length of every sequence, 0: endless."""
+Preset = Literal["h200-bf16", "h200-published", "h200-s21-fp8"]
+Milliseconds = Annotated[float, Meta(ge=0)]
 
-    base_ms: Annotated[float, Meta(ge=0)] = 4.0
-    per_sequence_ms: Annotated[float, Meta(ge=0)] = 0.05
-    per_prefill_token_ms: Annotated[float, Meta(ge=0)] = 0.0123
+
+class ArCost(Section, frozen=True):
+    """Cost of a step: that of a preset (``common/cost_models.py``), of which single prices may be replaced.
+
+    ``frames``: length of every sequence, 0: endless.
+    """
+
+    preset: Preset = "h200-bf16"
+    base_ms: Milliseconds | None = None
+    per_sequence_ms: Milliseconds | None = None
+    per_prefill_token_ms: Milliseconds | None = None
     frames: Annotated[int, Meta(ge=0)] = 0
 
 
 class VocoderCost(Section, frozen=True):
-    """Cost model of a vocoder call: base + per frame."""
+    """Cost of a vocoder call: that of a preset, of which single prices may be replaced."""
 
-    base_ms: Annotated[float, Meta(ge=0)] = 3.0
-    per_frame_ms: Annotated[float, Meta(ge=0)] = 0.08
+    preset: Preset = "h200-bf16"
+    base_ms: Milliseconds | None = None
+    per_frame_ms: Milliseconds | None = None
 
 
 class ArWorker(Section, frozen=True):
     """The AR worker. ``threads`` 0: an equal share of the cores."""
 
+    count: Annotated[int, Meta(ge=1, le=64)] = 1  # processes; name of the second: ar_worker-2
     executor: Literal["torch", "cost"] = "torch"
     device: str = "auto"
     dtype: Literal["auto", "fp32", "bf16"] = "auto"
@@ -127,6 +137,7 @@ class ArWorker(Section, frozen=True):
 class VocoderWorker(Section, frozen=True):
     """The vocoder worker. ``threads`` 0: an equal share of the cores."""
 
+    count: Annotated[int, Meta(ge=1, le=64)] = 1  # processes
     executor: Literal["torch", "cost"] = "torch"
     device: str = "auto"
     slots: Annotated[int, Meta(ge=1, le=8192)] = 64
@@ -221,7 +232,13 @@ def load(run_dir: Path) -> Config:
     return msgspec.json.decode((run_dir / CONFIG_FILE).read_bytes(), type=Config)
 
 
-def threads_per_worker(configured: int) -> int:
-    """Threads of one of the two workers: as configured, or an equal share of the cores this process may use."""
+def worker_names(config: Config) -> list[tuple[str, str]]:
+    """Name and role of each worker of the group: ar_worker, ar_worker-2, ..."""
+    counts = [("vocoder_worker", config.vocoder_worker.count), ("ar_worker", config.ar_worker.count)]
+    return [(role if n == 1 else f"{role}-{n}", role) for role, count in counts for n in range(1, count + 1)]
+
+
+def threads_per_worker(configured: int, workers: int = 2) -> int:
+    """Threads of one of so many workers: as configured, or an equal share of the cores this process may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return configured or max(1, cores // 2)
+    return configured or max(1, cores // workers)

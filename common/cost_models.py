@@ -6,7 +6,10 @@ on one GPU at once, the step's work takes ``ar_contention`` times as long, and t
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Struct
+
+from common.config import ArCost, VocoderCost
 
 
 class CostModel(Struct, frozen=True):
@@ -20,6 +23,15 @@ class CostModel(Struct, frozen=True):
     ar_contention: float = 1.3
     vocoder_contention: float = 1.7
 
+    def step_seconds(self, sequences: int, prefill_tokens: int) -> float:
+        """A step that draws a frame for so many sequences and prefills so many positions."""
+        rows, tokens = self.step_per_sequence_ms * sequences, self.step_per_prefill_token_ms * prefill_tokens
+        return (self.step_base_ms + rows + tokens) / 1000
+
+    def call_seconds(self, frames: int) -> float:
+        """A vocoder call of so many frames."""
+        return (self.call_base_ms + self.call_per_frame_ms * frames) / 1000
+
 
 COST_MODELS = {
     # Weights of 15.3 GB per frame at 4.3 TB/s; per stream 650 positions of KV and 16 GFLOP.
@@ -29,3 +41,23 @@ COST_MODELS = {
     # Fitted to the published concurrency sweep of S2.1 in FP8.
     "h200-s21-fp8": CostModel(3.0, 0.0012, 0.003, 2.0, 0.033, ar_contention=1.02),
 }
+
+
+def step_model(cost: ArCost) -> CostModel:
+    """The cost model of an AR worker's configuration."""
+    given = {
+        "step_base_ms": cost.base_ms,
+        "step_per_sequence_ms": cost.per_sequence_ms,
+        "step_per_prefill_token_ms": cost.per_prefill_token_ms,
+    }
+    return _replaced(cost.preset, given)
+
+
+def call_model(cost: VocoderCost) -> CostModel:
+    """The cost model of a vocoder worker's configuration."""
+    return _replaced(cost.preset, {"call_base_ms": cost.base_ms, "call_per_frame_ms": cost.per_frame_ms})
+
+
+def _replaced(preset: str, given: dict[str, float | None]) -> CostModel:
+    prices = {name: price for name, price in given.items() if price is not None}
+    return msgspec.structs.replace(COST_MODELS[preset], **prices)

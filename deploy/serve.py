@@ -22,20 +22,20 @@ from common.checkpoint import CheckpointError, load_codec_config, load_generatio
 from common.config import Config, ConfigError
 from common.files import write_atomically
 from common.transport import ipc_endpoint
-from deploy.supervision import CONFIG_FILE, PROGRAMS, supervisor_config
+from deploy.supervision import CONFIG_FILE, programs, supervisor_config
 
 POLL_SECONDS = 0.2
 KILL_SECONDS = 5.0
 LOG_TAIL_LINES = 5
 
 
-def parse(arguments: Sequence[str] | None = None) -> Config:
+def parse(arguments: Sequence[str] | None = None, program: str = "deploy/run_all.sh") -> Config:
     """The configuration that a command line asks for, with absolute directories.
 
     Raises:
         ConfigError: an option, the file or an override can't be used.
     """
-    parser = argparse.ArgumentParser(prog="deploy/run_all.sh", description="Start a Shoal process group.")
+    parser = argparse.ArgumentParser(prog=program, description="Start a Shoal process group.")
     parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on, 0 for any free one (default 8080)")
     parser.add_argument("--model", metavar="DIR", help="checkpoint directory (default: the bundled models/mini)")
@@ -123,8 +123,8 @@ class Group:
     def explain(self) -> str:
         """The last lines of each process's log."""
         parts = []
-        for program in PROGRAMS:
-            log = self.config.run_path / f"{program}.log"
+        for name, _ in programs(self.config):
+            log = self.config.run_path / f"{name}.log"
             lines = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []
             parts.append("\n".join([f"--- {log}", *lines]))
         return "\n".join(parts)
@@ -142,9 +142,9 @@ class Group:
             return None
 
     def _kill(self) -> None:
-        for program in PROGRAMS:
+        for name, _ in programs(self.config):
             with contextlib.suppress(OSError, ValueError):
-                os.kill(int((self.config.run_path / f"{program}.pid").read_text()), signal.SIGKILL)
+                os.kill(int((self.config.run_path / f"{name}.pid").read_text()), signal.SIGKILL)
         self._supervisor.kill()
 
 
@@ -171,9 +171,10 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None, program: str = "deploy/run_all.sh") -> int:
+    """Run what the command line says until asked to stop; the exit status."""
     try:
-        config = parse()
+        config = parse(arguments, program)
         check(config)
     except (ConfigError, CheckpointError, ValueError, OSError) as error:
         print(f"shoal: {error}", file=sys.stderr)

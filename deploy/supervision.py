@@ -9,12 +9,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from common.config import ROOT, Config
+from common.config import ROOT, Config, worker_names
 
-PROGRAMS = ("vocoder_worker", "ar_worker", "scheduler", "gateway")  # start order; the stop order is the reverse
 CONFIG_FILE = "supervisord.conf"
 WITHOUT_LIMIT = 1_000_000_000
 LOG_BYTES = 10 * 1024 * 1024
+
+
+def programs(config: Config) -> list[tuple[str, str]]:
+    """Name and role of each process, in the order of starting; the stop order is the reverse."""
+    return [*worker_names(config), ("scheduler", "scheduler"), ("gateway", "gateway")]
 
 
 def supervisor_config(config: Config) -> str:
@@ -29,22 +33,22 @@ def supervisor_config(config: Config) -> str:
         f"childlogdir = {_escape(run_dir)}",
         f"directory = {_escape(ROOT)}",
     ]
-    for priority, program in enumerate(PROGRAMS, start=1):
-        lines += ["", *_program(config, program, priority)]
+    for priority, (name, role) in enumerate(programs(config), start=1):
+        lines += ["", *_program(config, name, role, priority)]
     return "\n".join(lines) + "\n"
 
 
-def _program(config: Config, program: str, priority: int) -> list[str]:
-    command = f"{_escape(sys.executable)} -m {program} --run-dir {_escape(config.run_path)}"
+def _program(config: Config, name: str, role: str, priority: int) -> list[str]:
+    command = f"{_escape(sys.executable)} -m {role} --name {name} --run-dir {_escape(config.run_path)}"
     return [
-        f"[program:{program}]",
+        f"[program:{name}]",
         f"command = {command}",
         f"priority = {priority}",
         "startsecs = 2",
         f"startretries = {WITHOUT_LIMIT}",
         "autorestart = true",
         f"stopwaitsecs = {int(config.supervisor.stop_timeout)}",
-        f"stderr_logfile = {_escape(config.run_path / f'{program}.log')}",
+        f"stderr_logfile = {_escape(config.run_path / f'{name}.log')}",
         f"stderr_logfile_maxbytes = {LOG_BYTES}",
         "stderr_logfile_backups = 1",
         "redirect_stderr = false",

@@ -353,6 +353,18 @@ class Scheduler:
         workers: list[ArWorker | VocoderWorker] = [*self.ar_workers.values(), *self.vocoders.values()]
         return not (self.waiting or self.requests or self.encodes) and all(worker.idle for worker in workers)
 
+    def leaks(self) -> list[str]:
+        """What is held though nothing is under way; meaningful when :meth:`idle`."""
+        found = []
+        for ar_worker in self.ar_workers.values():
+            pool, slots = ar_worker.pages, ar_worker.slots
+            held = {"active pages": pool.active, "reserved pages": pool.reserved, "slots": slots.size - slots.free}
+            found += [f"{ar_worker.name}: {count} {what}" for what, count in held.items() if count]
+        for vocoder in self.vocoders.values():
+            held = {"slots": vocoder.slots.size - vocoder.slots.free, "unspoken frames": vocoder.unspoken}
+            found += [f"{vocoder.name}: {count} {what}" for what, count in held.items() if count]
+        return found
+
     def _expire(self, now: float) -> None:
         for request in self.waiting:
             if request.deadline is not None and now >= request.deadline:

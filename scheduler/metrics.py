@@ -52,6 +52,9 @@ class SchedulerMetrics(Observer):
         pages.labels("cached").set_function(lambda: sum(pool.cached for pool in _pools(core)))
         pages.labels("free").set_function(lambda: sum(pool.free for pool in _pools(core)))
 
+        leaks = Gauge("shoal_leaked_resources", "Pages and slots held while idle; 0 otherwise", registry=self._registry)
+        leaks.set_function(lambda: len(core.leaks()) if core.idle() else 0)
+
     def admitted(self, waited: float, prompt_tokens: int, cached_tokens: int) -> None:
         self._queue_time.observe(waited)
         self._cache_queries.inc(prompt_tokens)

@@ -23,12 +23,12 @@ class Peer(NamedTuple):
 
 
 class Peers:
-    """The peers by incarnation, and what became of each worker by name."""
+    """The peers by incarnation, and what became of each worker by name. ``workers``: names the group should have."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: list[str]) -> None:
         self._peers: dict[str, Peer] = {}
         self._heard: dict[str, float] = {}  # incarnation to the time of its last word
-        self._states: dict[str, str] = {"ar_worker": "starting", "vocoder_worker": "starting"}
+        self._states = dict.fromkeys(workers, "starting")
 
     def __contains__(self, incarnation: str) -> bool:
         return incarnation in self._peers

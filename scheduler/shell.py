@@ -18,6 +18,7 @@ import zmq
 
 from common import transport
 from common.checkpoint import load_codec_config
+from common.config import worker_names
 from common.messages import (
     AnyBody,
     Array,
@@ -66,7 +67,7 @@ class Shell:
         frame_seconds = 1.0 / load_codec_config(process.config.model_dir).frame_rate
         self._core = Scheduler(self._settings, frame_seconds, metrics)
         metrics.watch(self._core)
-        self._peers = Peers()
+        self._peers = Peers([name for name, _ in worker_names(process.config)])
         self._socket = context.router(transport.ipc_endpoint(process.run_dir, "scheduler"))
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._next_ping = 0.0

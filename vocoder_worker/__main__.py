@@ -7,7 +7,7 @@ import sys
 
 from common import process
 from common.checkpoint import CheckpointError, load_codec_config
-from common.config import Config, threads_per_worker
+from common.config import Config, threads_per_worker, worker_names
 from common.transport import Context
 from vocoder_worker.cost import CostExecutor
 from vocoder_worker.protocol import Executor
@@ -23,7 +23,7 @@ def make_executor(config: Config) -> Executor:
         return CostExecutor(load_codec_config(config.model_dir), settings.slots, settings.cost)
     from vocoder_worker.executor import ExecutorSettings, TorchExecutor
 
-    threads = threads_per_worker(settings.threads)
+    threads = threads_per_worker(settings.threads, len(worker_names(config)))
     return TorchExecutor(config.model_dir, ExecutorSettings(settings.device, settings.slots, threads))
 
 

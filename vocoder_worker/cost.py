@@ -12,6 +12,7 @@ import numpy as np
 
 from common.checkpoint import CodecConfig
 from common.config import VocoderCost
+from common.cost_models import call_model
 from common.messages import Array, DecodeItem
 from common.timeline import Timeline
 from vocoder_worker.protocol import DecodeOutput
@@ -47,7 +48,7 @@ class CostExecutor:
 
     def __init__(self, codec: CodecConfig, slots: int, cost: VocoderCost) -> None:
         self.sample_rate, self.hop, self.slots = codec.sample_rate, codec.hop, slots
-        self._cost = cost
+        self._model = call_model(cost)
         self._timeline = Timeline()
         self._phase = np.arange(self.hop, dtype=np.float32) / np.float32(codec.sample_rate)
 
@@ -56,7 +57,7 @@ class CostExecutor:
 
     def decode(self, items: Sequence[DecodeItem], codes: Array) -> DecodeOutput:
         """A quiet tone per frame, of a pitch given by its first two codes."""
-        duration = (self._cost.base_ms + self._cost.per_frame_ms * len(codes)) / 1000
+        duration = self._model.call_seconds(len(codes))
         pitch = 100.0 + codes[:, 0].astype(np.float32) % 512 + codes[:, 1].astype(np.float32) % 64
         tones = (0.25 * np.sin(2 * np.pi * pitch[:, None] * self._phase)).astype(np.float32).reshape(-1)
         ends = np.cumsum([item.frames * self.hop for item in items])
@@ -65,4 +66,4 @@ class CostExecutor:
 
     def start_encode(self, samples: Array) -> CostEncodeJob:
         """See :meth:`vocoder_worker.protocol.Executor.start_encode`."""
-        return CostEncodeJob(samples, self.hop, self._timeline, self._cost.base_ms / 1000)
+        return CostEncodeJob(samples, self.hop, self._timeline, self._model.call_seconds(0))

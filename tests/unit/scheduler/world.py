@@ -344,10 +344,10 @@ class World:
         """Nothing is held: the law of pages, and of slots."""
         core = self.core
         assert core.idle()
+        assert not core.leaks()
         for worker in core.ar_workers.values():
-            assert worker.pages.active == 0
-            assert worker.pages.reserved == 0
-            assert worker.slots.free == worker.slots.size
-        for vocoder in core.vocoders.values():
-            assert vocoder.slots.free == vocoder.slots.size
-            assert not vocoder.requests
+            assert worker.pages.free + worker.pages.cached == worker.pages.size
+            assert not worker.requests
+            assert not worker.prompts
+            assert not worker.decoders
+        assert not any(vocoder.requests for vocoder in core.vocoders.values())
