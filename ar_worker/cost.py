@@ -21,9 +21,9 @@ CODES = 64  # of each codebook
 _MULTIPLIERS = np.arange(1, CODEBOOKS + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
 
-def codes_of(seed: int, frame: int) -> Array:
-    """The codes of a frame, int16 [10]."""
-    mixed = (np.uint64(seed & 0xFFFFFFFFFFFFFFFF) + np.uint64(frame + 1)) * _MULTIPLIERS
+def codes_of(seeds: Array, frames: Array) -> Array:
+    """The codes of a frame each, int16 [n, 10]. ``seeds``, ``frames``: int64 [n]."""
+    mixed = (seeds.astype(np.uint64) + frames.astype(np.uint64) + np.uint64(1))[:, None] * _MULTIPLIERS
     return ((mixed ^ (mixed >> np.uint64(29))) % np.uint64(CODES)).astype(np.int16)
 
 
@@ -34,31 +34,25 @@ class CostExecutor:
         self._model = step_model(cost)
         self._length = cost.frames
         self._timeline = Timeline()
-        self._seeds = [0] * slots
-        self._frames = [0] * slots
+        self._seeds = np.zeros(slots, np.int64)
+        self._frames = np.zeros(slots, np.int64)
         self.memory_bytes: dict[str, int] = {}
 
     def warm_up(self) -> None:
         """Nothing to warm."""
 
-    def execute(self, plan: StepPlan, arrays: Sequence[Array]) -> StepOutput:
+    def execute(self, plan: StepPlan, arrays: Sequence[Array], arrived: float = 0.0) -> StepOutput:
         """See :meth:`ar_worker.interface.Executor.execute`."""
         for assign in plan.assigned:
             self._seeds[assign.slot] = assign.sampling.seed
-        rows = []
-        for prefill in plan.prefills:
-            if prefill.sample:
-                self._frames[prefill.slot] = prefill.frame
-                rows.append(prefill.slot)
-        rows.extend(arrays[1].tolist())
-        tokens = sum(prefill.tokens for prefill in plan.prefills)
-        duration = self._model.step_seconds(len(rows), tokens)
-        codes = np.array([self._draw(slot) for slot in rows], np.int16).reshape(-1, CODEBOOKS)
-        ended = np.array([0 < self._length < self._frames[slot] for slot in rows], np.uint8)
-        self._timeline.spend(duration)
+        sampled = [prefill for prefill in plan.prefills if prefill.sample]
+        for prefill in sampled:
+            self._frames[prefill.slot] = prefill.frame
+        rows = np.concatenate([np.array([prefill.slot for prefill in sampled], np.int64), arrays[1]])
+        frames = self._frames[rows]
+        self._frames[rows] += 1
+        codes = codes_of(self._seeds[rows], frames)
+        ended = ((self._length > 0) & (frames >= self._length)).astype(np.uint8)
+        duration = self._model.step_seconds(len(rows), sum(prefill.tokens for prefill in plan.prefills))
+        self._timeline.spend(duration, arrived)
         return StepOutput(codes, ended, duration)
-
-    def _draw(self, slot: int) -> Array:
-        codes = codes_of(self._seeds[slot], self._frames[slot])
-        self._frames[slot] += 1
-        return codes

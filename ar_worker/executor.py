@@ -85,8 +85,8 @@ class TorchExecutor:
         self.execute(StepPlan(0, [0], [], []), [prompt[:, :0], none, appends[:0]])
 
     @torch.inference_mode()
-    def execute(self, plan: StepPlan, arrays: Sequence[Array]) -> StepOutput:
-        """Execute one plan; see :class:`ar_worker.interface.Executor`."""
+    def execute(self, plan: StepPlan, arrays: Sequence[Array], arrived: float = 0.0) -> StepOutput:
+        """Execute one plan; see :class:`ar_worker.interface.Executor`. A real device knows when it begins by itself."""
         started = time.perf_counter()
         table = apply_plan(plan, arrays, self._table, self._limits)
         prompt, decodes, _ = arrays

@@ -26,8 +26,11 @@ class Executor(Protocol):
     def warm_up(self) -> None:
         """Run what a first step would be slow at. Call before the first plan; leaves no trace."""
 
-    def execute(self, plan: StepPlan, arrays: Sequence[Array]) -> StepOutput:
+    def execute(self, plan: StepPlan, arrays: Sequence[Array], arrived: float = 0.0) -> StepOutput:
         """Execute a plan with its arrays, as described at :class:`StepPlan`.
+
+        ``arrived`` (time.monotonic()) is when the plan came: a cost model of a device begins the step then, or when the
+        step before is done.
 
         Raises:
             ValueError: the plan is not executable; nothing was changed.

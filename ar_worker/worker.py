@@ -35,5 +35,5 @@ class ArWorker:
         if not isinstance(message.body, StepPlan):
             log.warning("unexpected message", extra={"body": type(message.body).__name__})
             return
-        output = self._executor.execute(message.body, message.arrays)
+        output = self._executor.execute(message.body, message.arrays, self._link.inbox.arrived)
         self._link.send(StepDone(message.body.step, output.duration), [output.codes, output.ended])

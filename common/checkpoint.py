@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 NUM_CODEBOOKS = 10
 IM_END = "<|im_end|>"
@@ -56,12 +56,20 @@ class ModelConfig(Struct, frozen=True):
 
 
 class GenerationConfig(Struct, frozen=True):
-    """Default sampling of a checkpoint. ``fast_temperature`` holds for the residual codes; None: as ``temperature``."""
+    """Default sampling of a checkpoint, and what text it was taught. ``fast_temperature`` holds for the residual codes;
+    None: as ``temperature``.
+
+    ``normalize``: the language in which numbers and the like have to be words; None: text as people write it.
+    ``turn_bytes``: UTF-8 bytes of a turn, at most. ``turns``: of one conversation, at most. None: no such bound.
+    """
 
     temperature: float = 0.8
     top_p: float = 0.8
     top_k: int = 30
     fast_temperature: float | None = None
+    normalize: Literal["en"] | None = None
+    turn_bytes: Annotated[int, Meta(ge=40)] | None = None
+    turns: Annotated[int, Meta(ge=1)] | None = None
 
 
 class WindowTransformerConfig(Struct, frozen=True):

@@ -49,6 +49,11 @@ class Gateway(Section, frozen=True):
     min_frames_cap_seconds: PositiveSeconds = 30.0  # sound that even the shortest text may become
     seconds_per_byte_cap: PositiveSeconds = 0.15  # and what each UTF-8 byte of text adds up to,
     seconds_per_digit_cap: PositiveSeconds = 0.6  # or each digit, of which many words are made
+    turn_bytes: Annotated[int, Meta(ge=0)] = 0  # UTF-8 bytes of text spoken in one turn; 0: the checkpoint's, else 300
+    open_request_seconds: PositiveSeconds = 120.0  # sound for which a request has room while its text is being written
+    live_idle_timeout: PositiveSeconds = 320.0  # a WebSocket on which nothing is said or asked for is closed
+    live_after_finish: Literal["auto", "close", "keep"] = "auto"  # auto: keep for clients that pool their WebSockets
+    max_live: Positive = 1024  # WebSockets at a time; then 429
     slow_client_timeout: PositiveSeconds = 30.0  # a client that reads nothing for so long, with sound waiting
     encoder_threads: Positive = 2
     reference_seconds: tuple[PositiveSeconds, PositiveSeconds] = (1.0, 60.0)  # shortest and longest reference audio

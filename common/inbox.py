@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from typing import Generic, TypeVar
 
@@ -14,11 +15,15 @@ class InboxFullError(Exception):
 
 
 class Inbox(Generic[T]):
-    """A bounded queue with one reader. Putting never waits; getting waits on a condition variable."""
+    """A bounded queue with one reader. Putting never waits; getting waits on a condition variable.
+
+    ``arrived`` is the time (time.monotonic()) at which the item got last was put.
+    """
 
     def __init__(self, bound: int) -> None:
+        self.arrived = 0.0
         self._bound = bound
-        self._items: deque[T] = deque()
+        self._items: deque[tuple[T, float]] = deque()
         self._changed = threading.Condition()
 
     def put(self, item: T) -> None:
@@ -30,7 +35,7 @@ class Inbox(Generic[T]):
         with self._changed:
             if len(self._items) >= self._bound:
                 raise InboxFullError(f"{self._bound} items wait already")
-            self._items.append(item)
+            self._items.append((item, time.monotonic()))
             self._changed.notify()
 
     def get(self) -> T:
@@ -38,7 +43,8 @@ class Inbox(Generic[T]):
         with self._changed:
             while not self._items:
                 self._changed.wait()
-            return self._items.popleft()
+            item, self.arrived = self._items.popleft()
+            return item
 
     def __len__(self) -> int:
         return len(self._items)

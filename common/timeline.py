@@ -11,8 +11,7 @@ class Timeline:
     def __init__(self) -> None:
         self._free_at = 0.0
 
-    def spend(self, seconds: float, ready: float | None = None) -> None:
-        """Sleep until work of ``seconds`` is done that was ready at ``ready`` (time.monotonic(); default: now)."""
-        now = time.monotonic()
-        self._free_at = max(self._free_at, now if ready is None else ready) + seconds
-        time.sleep(max(0.0, self._free_at - now))
+    def spend(self, seconds: float, ready: float) -> None:
+        """Sleep until work of ``seconds`` is done that could begin at ``ready`` (time.monotonic()) or later."""
+        self._free_at = max(self._free_at, ready) + seconds
+        time.sleep(max(0.0, self._free_at - time.monotonic()))

@@ -6,6 +6,7 @@ the joined stream does not depend on how it was cut.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,7 +31,7 @@ class CostEncodeJob:
         self._done = 0
 
     def advance(self) -> bool:
-        self._timeline.spend(self._span_seconds)
+        self._timeline.spend(self._span_seconds, time.monotonic())
         self._done = min(self._done + ENCODE_SPAN, len(self._levels))
         return self._done == len(self._levels)
 
@@ -57,11 +58,12 @@ class CostExecutor:
 
     def decode(self, items: Sequence[DecodeItem], codes: Array) -> DecodeOutput:
         """A quiet tone per frame, of a pitch given by its first two codes."""
+        began = time.monotonic()
         duration = self._model.call_seconds(len(codes))
         pitch = 100.0 + codes[:, 0].astype(np.float32) % 512 + codes[:, 1].astype(np.float32) % 64
         tones = (0.25 * np.sin(2 * np.pi * pitch[:, None] * self._phase)).astype(np.float32).reshape(-1)
         ends = np.cumsum([item.frames * self.hop for item in items])
-        self._timeline.spend(duration)
+        self._timeline.spend(duration, began)
         return DecodeOutput(np.split(tones, ends[:-1]), duration)
 
     def start_encode(self, samples: Array) -> CostEncodeJob:
