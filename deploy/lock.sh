@@ -15,6 +15,6 @@ compile() {
         --constraint requirements-torch.lock --no-emit-package torch --no-emit-package triton "$@" pyproject.toml |
         grep -Ev "sys_platform == 'never'|^(nvidia|cuda)-"
 }
-compile >"$tools/requirements.lock"
-compile --extra test >"$tools/requirements-test.lock"
+compile --extra codecs >"$tools/requirements.lock"
+compile --extra codecs --extra test >"$tools/requirements-test.lock"
 mv "$tools/requirements.lock" "$tools/requirements-test.lock" .

@@ -11,6 +11,7 @@ import uvloop
 
 from common import process as processes
 from common.checkpoint import CheckpointError
+from common.config import ConfigError
 from common.files import write_atomically
 from common.process import Process
 from common.transport import Context
@@ -35,7 +36,7 @@ def main() -> int:
         return uvloop.run(_run(process, served))
     except CheckpointError as error:
         log.error("the checkpoint can't be used: %s", error)
-    except OSError as error:
+    except (ConfigError, OSError) as error:
         log.error("can't start: %s", error)
     return 1
 

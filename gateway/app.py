@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 from aiohttp import web
 
-from gateway.doors import codes, health, references, tts
+from gateway import auth, cors, duplicates
+from gateway.doors import account, codes, health, live, openai, page, references, tts, voices, vqgan
 from gateway.errors import ApiError, from_http
 from gateway.outlet import STARTED, break_off
 from gateway.services import ARRIVAL, GATEWAY, REQUEST_ID, Gateway
@@ -23,23 +24,40 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 CLIENT_GONE = "499"  # in metrics and logs only
 _SANE_ID = re.compile(r"[A-Za-z0-9._\-]{1,128}")
-_ALWAYS_SERVED = "/v1/health"
+_COUNTED_METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})  # against the limits of a key
 
 
 def make_app(gateway: Gateway) -> web.Application:
     app = web.Application(middlewares=[_answer, _admit], client_max_size=gateway.settings.max_body_bytes)
     app[GATEWAY] = gateway
-    for door in (tts, codes, references, health):
+    for door in (tts, live, openai, codes, references, voices, vqgan, account, health, page):
         app.add_routes(door.routes)
+        app.add_routes(_compatible(door.routes))
     app.on_response_prepare.append(_add_headers)
+    app.on_shutdown.append(_close_sockets)
     return app
+
+
+def _compatible(routes: web.RouteTableDef) -> list[web.RouteDef]:
+    """Those below /v1 once more, where Fish's cloud has them for OpenAI's clients."""
+    return [
+        web.RouteDef(route.method, auth.COMPAT + route.path, route.handler, route.kwargs)
+        for route in routes
+        if isinstance(route, web.RouteDef) and route.path.startswith("/v1/")
+    ]
+
+
+async def _close_sockets(app: web.Application) -> None:
+    """WebSockets that a drain could not wait for; the web server itself would leave them open."""
+    await asyncio.gather(*(socket.cut_off() for socket in list(app[GATEWAY].sockets)))
 
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
     request[STARTED] = response
     response.headers["X-Request-Id"] = request[REQUEST_ID]
-    response.headers["Cache-Control"] = "no-store"
+    response.headers.setdefault("Cache-Control", "no-store")
     response.headers["X-Accel-Buffering"] = "no"
+    cors.add_headers(request, response)
     if request.app[GATEWAY].draining:
         response.force_close()
         response.headers["Connection"] = "close"
@@ -53,7 +71,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     request[REQUEST_ID] = given if _SANE_ID.fullmatch(given) else uuid.uuid4().hex
     code = CLIENT_GONE
     try:
-        response = await _guarded(request, handler)
+        response = cors.preflight(request) or await _guarded(request, handler)
         code = str(response.status)
         return response
     finally:
@@ -62,6 +80,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
+        cors.check(request)
         return await handler(request)
     except Exception as error:
         started = request.get(STARTED)
@@ -88,28 +107,28 @@ def _as_api_error(error: Exception) -> ApiError:
 
 @web.middleware
 async def _admit(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Counts the requests a drain has to wait for, and refuses new ones while it lasts."""
-    gateway, route = request.app[GATEWAY], _route(request)
-    if not route.startswith("/v1/") or route == _ALWAYS_SERVED:
+    """Lets in whom the keys let in, within the limits of the key, and refuses new requests while a drain lasts."""
+    gateway = request.app[GATEWAY]
+    if not auth.guarded(auth.route_of(request)):
         return await handler(request)
+    await gateway.keys.refresh()
+    client = request[auth.CLIENT] = auth.authenticate(request)
     if gateway.draining:
         raise ApiError(503, "draining", "the server is shutting down", retry_after=5, reason="rejected")
     with gateway.under_way():
-        return await handler(request)
-
-
-def _route(request: web.Request) -> str:
-    """The pattern of the route, never the path a client chose."""
-    resource = request.match_info.route.resource
-    return "unmatched" if resource is None else resource.canonical
+        if request.method not in _COUNTED_METHODS:  # nor are WebSockets, whose sessions count one by one
+            return await handler(request)
+        async with gateway.duplicates.newest(client.name, request.headers.get(duplicates.HEADER)):
+            with client.admitted():
+                return await handler(request)
 
 
 def _count(request: web.Request, code: str) -> None:
-    route = _route(request)
+    route = auth.route_of(request)
     method = request.method if request.method in _METHODS else "other"
     request.app[GATEWAY].metrics.http_requests.labels(route, method, code).inc()
     seconds = round(asyncio.get_running_loop().time() - request[ARRIVAL], 4)
-    level = logging.INFO if route.startswith("/v1/") else logging.DEBUG
+    level = logging.INFO if route.removeprefix(auth.COMPAT).startswith("/v1/") else logging.DEBUG
     facts = {"request_id": request[REQUEST_ID], "route": route, "method": method, "code": code, "seconds": seconds}
     log.log(level, "answered", extra=facts)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
 
 from gateway.errors import ApiError
+from gateway.services import GATEWAY
+
+T = TypeVar("T")
 
 ACCEPTED: dict[str, Callable[[bytes], Any]] = {
     "application/json": msgspec.json.decode,
@@ -22,18 +25,34 @@ async def read_fields(request: web.Request) -> dict[str, Any]:
     """The fields of the body, without those that are null.
 
     Raises:
-        ApiError: 415 for another content type, 400 for what can't be decoded or is no map.
+        ApiError: 415 for another content type, 400 for what can't be decoded or is no map, 408 for what comes too
+            slowly.
     """
     decode = ACCEPTED.get(request.content_type)
     if decode is None:
         accept = ", ".join(ACCEPTED)
         message = f"content type {request.content_type} is not supported; send {accept}"
         raise ApiError(415, "unsupported_media_type", message, headers={"Accept": accept})
-    raw = await request.read()
+    raw = await in_time(request, request.read())
     kind = request.content_type.removeprefix("application/")
     if len(raw) > OFF_LOOP_BYTES:
         return await asyncio.to_thread(_fields, decode, raw, kind)
     return _fields(decode, raw, kind)
+
+
+async def in_time(request: web.Request, reading: Awaitable[T]) -> T:
+    """What ``reading`` makes of the body, if all of it comes in time.
+
+    Raises:
+        ApiError: 408.
+    """
+    seconds = request.app[GATEWAY].settings.body_timeout
+    try:
+        async with asyncio.timeout(seconds):
+            return await reading
+    except TimeoutError:
+        message = f"the body did not come within {seconds:g} s"
+        raise ApiError(408, "body_timeout", message, headers={"Connection": "close"}) from None
 
 
 def _fields(decode: Callable[[bytes], Any], raw: bytes, kind: str) -> dict[str, Any]:

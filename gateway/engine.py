@@ -12,8 +12,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import numpy as np
+
 from common import transport
 from common.messages import (
+    PROMPT_ROWS,
     AnyBody,
     Array,
     Attach,
@@ -26,6 +29,7 @@ from common.messages import (
     EncodeAudio,
     Encoded,
     Ended,
+    Extend,
     Failure,
     FinishReason,
     GatewayHello,
@@ -137,6 +141,11 @@ class Engine:
         """Requests under way."""
         return len(self._streams) + len(self._encodes)
 
+    @property
+    def waiting(self) -> int:
+        """Speech requests under way of which nothing has come yet."""
+        return sum(not stream.begun for stream in self._streams.values())
+
     def unready(self) -> dict[str, str]:
         """Why the group can't serve, process to reason; empty when it can."""
         if not self._scheduler.peer or self._state is None:
@@ -153,7 +162,8 @@ class Engine:
             EngineError: the scheduler is not there.
         """
         self._tell(body, [prompt])
-        stream = Stream(body.request, body.output, self._give_credit, self._close)
+        stream = Stream(body.request, body.output, self._give_credit, self._close, self._extend)
+        stream.prompt_tokens = sum(body.turns)
         self._streams[body.request] = stream
         return stream
 
@@ -185,10 +195,10 @@ class Engine:
             pass
         raise EngineError(Failure(503, "not_ready", "the scheduler is starting or being restarted", retry_after=2))
 
-    def _try_tell(self, body: AnyBody) -> None:
+    def _try_tell(self, body: AnyBody, arrays: Sequence[Array] = ()) -> None:
         """Say what a lost scheduler needn't hear."""
         try:
-            self._tell(body)
+            self._tell(body, arrays)
         except EngineError:
             log.debug("not sent: no scheduler", extra={"body": type(body).__name__})
 
@@ -200,6 +210,11 @@ class Engine:
     def _send_credits(self) -> None:
         self._try_tell(Credit(list(self._credits.items())))
         self._credits.clear()
+
+    def _extend(self, request: str, prompts: list[Array], last: bool) -> None:
+        turns = [prompt.shape[1] for prompt in prompts]
+        nothing = np.zeros((PROMPT_ROWS, 0), np.int32)
+        self._try_tell(Extend(request, turns, last), [np.concatenate([nothing, *prompts], axis=1)])
 
     def _close(self, request: str, reason: FinishReason | None) -> None:
         """A stream is done with; ``reason`` when the engine is not."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from aiohttp import web
 
@@ -43,6 +45,14 @@ class ApiError(Exception):
         """The ``error`` object of the body."""
         kind = _TYPES.get(self.status) or ("server_error" if self.status >= 500 else "invalid_request_error")
         return {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Name the field at fault as another API does."""
+        name = names.get(self.param or "")
+        if name is not None and self.param is not None:
+            if self.message.startswith(self.param):
+                self.message = name + self.message.removeprefix(self.param)
+            self.param = name
 
     def response(self) -> web.Response:
         body = {"status": self.status, "message": self.message, "detail": self.message, "error": self.error}

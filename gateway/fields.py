@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 import secrets
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -15,41 +14,52 @@ from common.messages import Sampling
 from gateway.errors import ApiError, invalid
 from gateway.model import ServedModel
 from gateway.prompt import spoken_part
-from gateway.sound import Format
+from gateway.reference_fields import Clip, ReferenceId, References, clips, voice_ids, with_plain_audio
+from gateway.sound import Delivery, Format, check_codecs, opus_bits, rate_of
 
-VOICE_ID = r"[A-Za-z0-9_\- ]{1,255}"
+T = TypeVar("T")
 
 _MAX_NAMED_FIELDS = 20
 _SANE_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 _MISSING = re.compile(r"missing required field `(\w+)`")
 
 
-class UploadedReference(Struct, frozen=True):
-    """A recording in the request itself. ``audio`` is binary in msgpack and base64 in JSON."""
+class Dialect(NamedTuple):
+    """Where the API families differ: the rate that clients assume of bare samples, and the range of ``speed``."""
 
-    audio: bytes
-    text: str
+    pcm_rate: int
+    speed: tuple[float, float]
+
+
+FISH = Dialect(44_100, (0.5, 2.0))
+OPENAI = Dialect(24_000, (0.25, 4.0))
 
 
 class SpeechRequest(Struct, frozen=True):
-    """A valid request. ``ignored``: names of fields that mean nothing here."""
+    """A valid request. ``voices``: ids, one per speaker; or else ``clips``: recordings in the request itself.
+
+    ``max_new_tokens``: frames for each 300 bytes of text, 0: as the text allows.
+    ``normalize``: whether numbers may be read out in words.
+
+    ``ignored``: names of fields that mean nothing here.
+    """
 
     text: str
-    format: Format
+    delivery: Delivery
     streaming: bool
     sampling: Sampling
-    max_frames: int
+    max_new_tokens: int
     chunk_length: int
-    reference_id: str | None
-    references: list[UploadedReference]
-    mp3_bitrate: int
+    normalize: bool
+    voices: list[str]
+    clips: list[Clip]
     ignored: list[str]
 
 
 class _Prosody(Struct, frozen=True):
-    speed: Annotated[float, Meta(ge=0.5, le=2)] = 1.0
+    speed: float = 1.0
     volume: Annotated[float, Meta(ge=-20, le=20)] = 0.0
-    normalize_loudness: bool = True
+    normalize_loudness: bool = True  # checked, without effect
 
 
 class _Fields(Struct, frozen=True):
@@ -62,46 +72,50 @@ class _Fields(Struct, frozen=True):
     top_k: Annotated[int, Meta(ge=1, le=256)] | None = None
     max_new_tokens: Annotated[int, Meta(ge=0)] = 0
     chunk_length: Annotated[int, Meta(ge=100, le=1000)] = 200
-    reference_id: Annotated[str, Meta(pattern=f"^{VOICE_ID}\\Z")] | None = None
-    references: list[UploadedReference] = []
+    reference_id: ReferenceId = None
+    references: References = []
     mp3_bitrate: Literal[64, 128, 192] = 128
-    sample_rate: Annotated[int, Meta(ge=1)] | None = None
+    opus_bitrate: Annotated[int, Meta(ge=-1000, le=512_000)] = -1000
+    sample_rate: int | None = None
     prosody: _Prosody = _Prosody()
+    normalize: bool = True
     # Accepted and checked, since clients send them; they have no effect.
     repetition_penalty: Annotated[float, Meta(ge=0.9, le=2)] = 1.0
     latency: Literal["normal", "balanced", "low"] = "normal"
-    normalize: bool = True
     use_memory_cache: Literal["on", "off"] = "off"
     min_chunk_length: Annotated[int, Meta(ge=0, le=100)] = 50
     condition_on_previous_chunks: bool = True
     early_stop_threshold: Annotated[float, Meta(ge=0, le=1)] = 1.0
-    opus_bitrate: Annotated[int, Meta(ge=-1000, le=512_000)] = -1000
     features: list[str] = []
 
 
-def parse(values: dict[Any, Any], model: ServedModel, settings: Settings) -> SpeechRequest:
-    """Check the fields of a body, nulls left out already.
+def parse(
+    values: dict[Any, Any], model: ServedModel, settings: Settings, dialect: Dialect = FISH, live: bool = False
+) -> SpeechRequest:
+    """Check the fields of a body, nulls left out already. ``live``: the text may come later.
 
     Raises:
         ApiError: 400, naming the field.
     """
-    fields = _convert(values)
-    check_text(fields.text, "text", model, settings)
-    for index, reference in enumerate(fields.references):
-        check_text(reference.text, f"references[{index}].text", model, settings)
-    _refuse_unsupported(fields, model)
+    fields = _convert({"text": ""} | values if live else values)
+    if fields.text or not live:
+        check_text(fields.text, "text", model, settings)
+    recordings = clips(fields.references, settings.max_references)
+    for clip in recordings:
+        check_text(clip.text, f"{clip.param}.text", model, settings)
+    voices = voice_ids(fields.reference_id, settings.max_references)
     if fields.max_new_tokens > model.context:
         raise invalid("max_new_tokens", f"is more than the context of {model.context}")
     return SpeechRequest(
         text=fields.text,
-        format=fields.format,
+        delivery=_delivery(fields, model, dialect),
         streaming=fields.streaming,
         sampling=_sampling(fields, model),
-        max_frames=_max_frames(fields, model, settings),
+        max_new_tokens=fields.max_new_tokens,
         chunk_length=fields.chunk_length,
-        reference_id=fields.reference_id,
-        references=[] if fields.reference_id is not None else fields.references,
-        mp3_bitrate=fields.mp3_bitrate,
+        normalize=fields.normalize,
+        voices=voices,
+        clips=[] if voices else recordings,
         ignored=_unknown(values),
     )
 
@@ -122,8 +136,20 @@ def check_text(text: str, param: str, model: ServedModel, settings: Settings) ->
 
 
 def _convert(values: dict[Any, Any]) -> _Fields:
+    named = {name: value for name, value in values.items() if isinstance(name, str)}
+    if "references" in named:
+        named["references"] = with_plain_audio(named["references"])
+    return convert(named, _Fields)
+
+
+def convert(values: dict[str, Any], kind: type[T]) -> T:
+    """Values as a Struct that says what they must be.
+
+    Raises:
+        ApiError: 400, naming the field.
+    """
     try:
-        return msgspec.convert({name: value for name, value in values.items() if isinstance(name, str)}, _Fields)
+        return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at `$")
         path = place.removesuffix("`").removeprefix(".")
@@ -134,14 +160,19 @@ def _convert(values: dict[Any, Any]) -> _Fields:
         raise ApiError(400, "missing_field", f"{param}: required", param) from None
 
 
-def _refuse_unsupported(fields: _Fields, model: ServedModel) -> None:
-    """What would change the sound and is not built must not be passed over in silence."""
-    if fields.sample_rate not in (None, model.sample_rate):
-        raise invalid("sample_rate", f"{fields.sample_rate} is not supported yet; the model's is {model.sample_rate}")
-    if fields.prosody.speed != 1:
-        raise invalid("prosody.speed", "other than 1 is not supported yet")
-    if fields.prosody.volume != 0:
-        raise invalid("prosody.volume", "other than 0 is not supported yet")
+def _delivery(fields: _Fields, model: ServedModel, dialect: Dialect) -> Delivery:
+    slowest, fastest = dialect.speed
+    if not slowest <= fields.prosody.speed <= fastest:
+        raise invalid("prosody.speed", f"{fields.prosody.speed:g} is not {slowest:g} to {fastest:g}")
+    check_codecs(fields.format, fields.prosody.speed)
+    return Delivery(
+        format=fields.format,
+        rate=rate_of(fields.format, fields.sample_rate, model.sample_rate, dialect.pcm_rate),
+        speed=fields.prosody.speed,
+        volume=fields.prosody.volume,
+        mp3_bitrate=fields.mp3_bitrate,
+        opus_bitrate=opus_bits(fields.opus_bitrate),
+    )
 
 
 def _sampling(fields: _Fields, model: ServedModel) -> Sampling:
@@ -156,13 +187,6 @@ def _sampling(fields: _Fields, model: ServedModel) -> Sampling:
         top_k=defaults.top_k if fields.top_k is None else fields.top_k,
         seed=secrets.randbits(63) if fields.seed is None else fields.seed,
     )
-
-
-def _max_frames(fields: _Fields, model: ServedModel, settings: Settings) -> int:
-    """The least of what the request allows, the context, and a cap in proportion to the text with a floor."""
-    seconds = max(settings.min_frames_cap_seconds, settings.seconds_per_byte_cap * len(fields.text.encode()))
-    cap = min(math.ceil(seconds * model.frame_rate), model.context)
-    return min(cap, fields.max_new_tokens or cap)
 
 
 def _unknown(values: dict[Any, Any]) -> list[str]:

@@ -31,9 +31,23 @@ class GatewayMetrics:
         self.client_disconnects = counter(
             "shoal_client_disconnects_total", "Speech requests whose client went away before the end."
         )
+        self.clip_queries = counter("shoal_reference_cache_queries_total", "Recordings looked up among those encoded.")
+        self.clip_hits = counter("shoal_reference_cache_hits_total", "Recordings found among those encoded.")
+        self.clip_bytes = Gauge("shoal_reference_cache_bytes", "Codes of recordings kept.", registry=registry)
+        self.voices = Gauge("shoal_voices", "Voices of the library.", registry=registry)
+        self.voice_bytes = Gauge("shoal_voice_bytes", "Files of the voices of the library.", registry=registry)
+        self.key_requests = counter("shoal_key_requests_total", "Requests admitted, by key.", "key")
+        self.key_characters = counter("shoal_key_characters_total", "Characters of text accepted, by key.", "key")
+        self.key_audio_seconds = counter("shoal_key_audio_seconds_total", "Sound made, by key.", "key")
+        self.key_refusals = counter(
+            "shoal_key_refusals_total", "Requests refused for the limits of their key.", "key", "limit"
+        )
         self.input_characters = counter("shoal_input_characters_total", "Characters of text accepted.")
         self.audio_seconds = counter("shoal_audio_seconds_total", "Sound handed to clients.")
         self.audio_bytes = counter("shoal_audio_bytes_total", "Bytes of sound handed to clients, headers left out.")
+        self.not_finite = counter(
+            "shoal_audio_not_finite_total", "Samples of the engine that were NaN or infinite, and became silence."
+        )
         self.first_audio = histogram(
             "shoal_time_to_first_audio_seconds", "From a request's arrival to its first bytes of sound.", WAIT_SECONDS
         )

@@ -14,6 +14,8 @@ from common.checkpoint import (
     load_model_config,
 )
 from gateway.prompt import Prompts
+from gateway.voices import bundled
+from gateway.voices.bundled import BundledVoices
 
 _MIB = 1024 * 1024
 
@@ -29,6 +31,7 @@ class ServedModel(NamedTuple):
     codec_fingerprint: str
     defaults: GenerationConfig
     prompts: Prompts
+    voices: BundledVoices
 
     @property
     def frame_rate(self) -> float:
@@ -43,6 +46,7 @@ def load(directory: Path) -> ServedModel:
         CheckpointError: naming the file and what is wrong with it.
     """
     model, codec = load_model_config(directory), load_codec_config(directory)
+    prompts = Prompts(directory, model.semantic_begin_id)
     return ServedModel(
         name=directory.name,
         sample_rate=codec.sample_rate,
@@ -51,7 +55,8 @@ def load(directory: Path) -> ServedModel:
         codebook_sizes=codec.codebook_sizes,
         codec_fingerprint=codec_fingerprint(directory),
         defaults=load_generation_config(directory),
-        prompts=Prompts(directory, model.semantic_begin_id),
+        prompts=prompts,
+        voices=bundled.load(directory, codec.codebook_sizes, prompts),
     )
 
 

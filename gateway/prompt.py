@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,8 @@ from common.messages import PROMPT_ROWS, Array
 
 TURNS_PER_BATCH = 5
 
+_SAID = frozenset("%&@#+=$€£¥₹§°÷±½¼¾")  # signs that have a name
+
 _SYSTEM = "<|im_start|>system\n"
 _SPEAK = "convert the provided text to speech"
 _SPEAK_LIKE = "convert the provided text to speech reference to the following:\n\nText:\n"
@@ -28,7 +31,7 @@ _USER = "<|im_start|>user\n"
 _ASSISTANT = "<|im_start|>assistant\n<|voice|>"
 _END = "<|im_end|>\n"
 
-_SPEAKER = re.compile(r"<\|speaker:\d+\|>")
+SPEAKER = re.compile(r"<\|speaker:\d+\|>")
 _CONTROL_FORM = re.compile(r"<\|.+\|>", re.DOTALL)
 _CONTROL_ANYWHERE = re.compile(r"(?=(<\|.{1,128}?\|>))", re.DOTALL)  # in a look-ahead, so that matches may overlap
 
@@ -40,14 +43,20 @@ class Reference(NamedTuple):
     codes: Array
 
 
+def of_speaker(reference: Reference, speaker: int) -> Reference:
+    """The reference as that of a speaker, unless its text says itself who speaks."""
+    text = reference.text
+    return reference if SPEAKER.search(text) else reference._replace(text=f"<|speaker:{speaker}|>{text}")
+
+
 def spoken_part(text: str) -> str:
     """The text without speaker tags."""
-    return _SPEAKER.sub("", text)
+    return SPEAKER.sub("", text)
 
 
 def split_turns(text: str) -> list[str]:
     """Speaker turns, each with its tag in front; what stands before the first tag is a turn without one."""
-    starts = [match.start() for match in _SPEAKER.finditer(text)]
+    starts = [match.start() for match in SPEAKER.finditer(text)]
     if not starts:
         return []
     borders = [0, *starts, len(text)]
@@ -84,10 +93,11 @@ class Prompts:
         except Exception as error:  # the library raises nothing narrower
             raise CheckpointError(f"{path}: {error}") from None
         self._semantic_begin_id = semantic_begin_id
+        self._limited = getattr(self._tokenizer.model, "unk_token", None) is not None  # there are letters it has not
         self._reserved = {
             token: number
             for token, number in special_tokens(directory).items()
-            if _CONTROL_FORM.fullmatch(token) and not _SPEAKER.fullmatch(token)
+            if _CONTROL_FORM.fullmatch(token) and not SPEAKER.fullmatch(token)
         }
         self._reserved_ids = frozenset(self._reserved.values())
 
@@ -95,23 +105,34 @@ class Prompts:
         """The first control token spelled out in a text."""
         return next((found[1] for found in _CONTROL_ANYWHERE.finditer(text) if found[1] in self._reserved), None)
 
+    def speakable(self, text: str) -> bool:
+        """Whether there is anything in a text that can be said: a letter, digit or sign that the model knows."""
+        text = spoken_part(text)
+        if self._limited:
+            return any(token.isalnum() for token in self._tokenizer.encode(text, add_special_tokens=False).tokens)
+        return any(unicodedata.category(letter)[0] in "LN" or letter in _SAID for letter in text)
+
     def build(self, batches: list[str], references: list[Reference]) -> list[Array]:
         """The turns of a conversation, int32 [11, T] each; the model speaks after each of them.
 
         Raises:
             ValueError: a text holds a control token, which :meth:`reserved_token` tells beforehand.
         """
-        first = [*self._system(references), *self._turn(batches[0])]
-        later = [[self._fixed(_END), *self._turn(batch)] for batch in batches[1:]]
-        return [np.concatenate(parts, axis=1) for parts in (first, *later)]
+        first = np.concatenate([*self._system(references), *self._turn(batches[0])], axis=1)
+        return [first, *(self.later(batch) for batch in batches[1:])]
+
+    def later(self, batch: str) -> Array:
+        """A turn that follows another, int32 [11, T].
+
+        Raises:
+            ValueError: as :meth:`build`.
+        """
+        return np.concatenate([self._fixed(_END), *self._turn(batch)], axis=1)
 
     def _system(self, references: list[Reference]) -> list[Array]:
         if not references:
             return [self._fixed(part) for part in (_SYSTEM, _SPEAK, _END)]
-        texts = [
-            text if _SPEAKER.search(text) else f"<|speaker:{index}|>{text}"
-            for index, (text, _) in enumerate(references)
-        ]
+        texts = [of_speaker(reference, index).text for index, reference in enumerate(references)]
         said = [self._fixed(_SYSTEM), self._fixed(_SPEAK_LIKE), self._typed("\n".join(texts)), self._fixed(_SPEECH)]
         return [*said, *(self._codes(codes) for _, codes in references), self._fixed(_END)]
 

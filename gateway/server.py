@@ -44,6 +44,7 @@ class Server:
     async def drain(self, seconds: float) -> None:
         """Refuse what is new, and wait until what is under way has ended, for so long at most."""
         self._gateway.draining = True
+        await asyncio.gather(*(socket.leave() for socket in list(self._gateway.sockets)))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._gateway.idle.wait(), seconds)
 

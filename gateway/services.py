@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from aiohttp import web
 
-from common.config import Config
+from common.config import ROOT, Config
+from gateway.conversation import Bounds
+from gateway.duplicates import Duplicates
 from gateway.engine import Engine
+from gateway.keys import ENVIRONMENT, Keys
 from gateway.metrics import GatewayMetrics
 from gateway.model import ServedModel
-from gateway.voices import Voices
+from gateway.script import turn_rules
+from gateway.voices.service import Voices
+
+REST_SHARE = 0.6  # of the time for which the scheduler keeps an open request at rest
 
 ARRIVAL: web.RequestKey[float] = web.RequestKey("arrival", float)
 """When a request came, by the clock of the event loop."""
 
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 """The id in the reply's X-Request-Id."""
+
+
+class Socket(Protocol):
+    """A WebSocket, as far as a shutdown is concerned."""
+
+    async def leave(self) -> None:
+        """Go if there is nothing left to do."""
+
+    async def cut_off(self) -> None:
+        """Go now."""
 
 
 class Gateway:
@@ -32,8 +50,12 @@ class Gateway:
         self.model = model
         self.engine = engine
         self.metrics = metrics
-        self.voices = Voices(config.data_path / "voices", model, config.gateway.max_voices)
+        self.bounds = engine_bounds(config, model)
+        self.keys = _keys(config, metrics)
+        self.duplicates = Duplicates()
+        self.voices = Voices(config.data_path / "voices", model, engine, config.gateway, metrics)
         self.encoders = ThreadPoolExecutor(config.gateway.encoder_threads, thread_name_prefix="encoder")
+        self.sockets: set[Socket] = set()  # that are open
         self.draining = False
         self.idle = asyncio.Event()  # no speech or voice request is under way
         self.idle.set()
@@ -54,7 +76,29 @@ class Gateway:
                 self.idle.set()
 
     def close(self) -> None:
+        self.voices.close()
         self.encoders.shutdown(wait=False, cancel_futures=True)
+
+
+def engine_bounds(config: Config, model: ServedModel) -> Bounds:
+    """What one engine request may take. At rest it is closed well before the scheduler would give it up."""
+    settings = config.gateway
+    return Bounds(
+        context=model.context,
+        frame_rate=model.frame_rate,
+        turns=model.defaults.turns,
+        turn_bytes=turn_rules(model, settings).limit,
+        floor_seconds=settings.min_frames_cap_seconds,
+        seconds_per_byte=settings.seconds_per_byte_cap,
+        seconds_per_digit=settings.seconds_per_digit_cap,
+        open_seconds=settings.open_request_seconds,
+        rest_seconds=REST_SHARE * config.scheduler.open_seconds,
+    )
+
+
+def _keys(config: Config, metrics: GatewayMetrics) -> Keys:
+    file = config.gateway.api_keys_file
+    return Keys(ROOT / file if file else None, os.environ.get(ENVIRONMENT, ""), metrics)
 
 
 GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)

@@ -6,21 +6,23 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-import numpy as np
 from aiohttp import web
 
-from common.messages import Array, FinishReason, Submit
-from gateway import body, fields, reference_audio
+from common.messages import FinishReason
+from gateway import body, fields, forms
+from gateway.auth import CLIENT
+from gateway.conversation import Conversation, Reply
 from gateway.engine import EngineError
 from gateway.errors import ApiError, from_failure
-from gateway.fields import SpeechRequest
-from gateway.prompt import Reference, split_batches
+from gateway.fields import FISH, Dialect, SpeechRequest
+from gateway.prompt import Reference, of_speaker
+from gateway.script import Script
 from gateway.services import GATEWAY, Gateway
 from gateway.session import Session
-from gateway.sound import Encoder
-from gateway.streams import Chunk, End, Stream
+from gateway.sound import Pipeline
+from gateway.streams import Chunk, End, Pause, Source
 
 
 async def read_request(request: web.Request) -> SpeechRequest:
@@ -29,13 +31,26 @@ async def read_request(request: web.Request) -> SpeechRequest:
     Raises:
         ApiError: naming what is wrong with it.
     """
-    gateway = request.app[GATEWAY]
-    values = await body.read_fields(request)
-    if "references" in values:  # as base64, perhaps, and large
-        speech = await asyncio.to_thread(fields.parse, values, gateway.model, gateway.settings)
+    if request.content_type == forms.MULTIPART:
+        values = forms.speech_fields(await forms.read(request, forms.MULTIPART))
     else:
-        speech = fields.parse(values, gateway.model, gateway.settings)
+        values = await body.read_fields(request)
+    return await accept(request, values, FISH)
+
+
+async def accept(request: web.Request, values: dict[Any, Any], dialect: Dialect) -> SpeechRequest:
+    """The speech request in such fields, which counts from here on.
+
+    Raises:
+        ApiError: naming what is wrong with it.
+    """
+    gateway = request.app[GATEWAY]
+    if "references" in values:  # as base64, perhaps, and large
+        speech = await asyncio.to_thread(fields.parse, values, gateway.model, gateway.settings, dialect)
+    else:
+        speech = fields.parse(values, gateway.model, gateway.settings, dialect)
     gateway.metrics.input_characters.inc(len(speech.text))
+    request[CLIENT].count_text(len(speech.text))
     return speech
 
 
@@ -45,50 +60,62 @@ async def start(
     speech: SpeechRequest,
     output: Literal["audio", "codes"],
     deadline: float | None = None,
-) -> Stream:
+) -> Conversation:
     """Submit a request. ``deadline``: when the first frame must have come, by the clock of the event loop.
 
     Raises:
-        ApiError: a voice or reference that can't be used, or the engine refused.
+        ApiError: a text, voice or reference that can't be used, or the engine refused.
     """
-    references = await _references(gateway, session, speech)
-    batches = split_batches(speech.text, speech.chunk_length)
-    turns = await asyncio.to_thread(gateway.model.prompts.build, batches, references)
-    left = None if deadline is None else max(0.001, deadline - asyncio.get_running_loop().time())
-    streaming = output == "codes" or speech.streaming
-    lengths = [turn.shape[1] for turn in turns]
-    submit = Submit(session.request, output, streaming, speech.sampling, speech.max_frames, lengths, left)
+    script = Script(gateway.model, gateway.settings, speech.chunk_length, speech.normalize)
+    turns = await asyncio.to_thread(script.whole, speech.text)
+    conversation = converse(gateway, session, speech, await references(gateway, speech), output, deadline)
+    conversation.say(turns)
+    conversation.finish()
     try:
-        session.stream = gateway.engine.submit(submit, np.concatenate(turns, axis=1))
+        await conversation.advance()
     except EngineError as error:
         raise from_failure(error.failure) from None
-    return session.stream
+    return conversation
 
 
-async def _references(gateway: Gateway, session: Session, speech: SpeechRequest) -> list[Reference]:
-    if speech.reference_id is not None:
-        return [await asyncio.to_thread(gateway.voices.load, speech.reference_id)]
-    rate, seconds = gateway.model.sample_rate, gateway.settings.reference_seconds
-    clips = [
-        await asyncio.to_thread(reference_audio.decode, upload.audio, rate, seconds, f"references[{index}].audio")
-        for index, upload in enumerate(speech.references)
-    ]
-    return [
-        Reference(upload.text, await encode(gateway, f"{session.request}-{index}", clip))
-        for index, (upload, clip) in enumerate(zip(speech.references, clips, strict=True))
-    ]
+def converse(
+    gateway: Gateway,
+    session: Session,
+    speech: SpeechRequest,
+    references: list[Reference],
+    output: Literal["audio", "codes"],
+    deadline: float | None = None,
+) -> Conversation:
+    """A reply in the voice of the references, of which nothing has been said yet. ``deadline``: as in :func:`start`."""
+    left = None if deadline is None else max(0.001, deadline - asyncio.get_running_loop().time())
+    reply = Reply(
+        request=session.request,
+        client=session.client.name,
+        output=output,
+        streaming=output == "codes" or speech.streaming,
+        sampling=speech.sampling,
+        max_new_tokens=speech.max_new_tokens,
+        references=references,
+        deadline=left,
+    )
+    conversation = session.stream = Conversation(gateway.engine, gateway.model.prompts, reply, gateway.bounds)
+    return conversation
 
 
-async def encode(gateway: Gateway, request: str, samples: Array) -> Array:
-    """Codes int16 [10, frames] of reference audio, float32 [n] at the codec's rate.
+async def references(gateway: Gateway, speech: SpeechRequest) -> list[Reference]:
+    """What the model is to sound like, speaker by speaker.
 
     Raises:
-        ApiError: the engine refused or failed.
+        ApiError: a voice or recording that can't be used.
     """
-    try:
-        return await gateway.engine.encode(request, samples)
-    except EngineError as error:
-        raise from_failure(error.failure) from None
+    ids = speech.voices or ([gateway.voices.default] if gateway.voices.default and not speech.clips else [])
+    found: list[Reference] = []
+    for speaker, voice in enumerate(ids):
+        found += [of_speaker(recording, speaker) for recording in await gateway.voices.references(voice)]
+    for clip in speech.clips:
+        codes = await gateway.voices.clip(clip.audio, f"{clip.param}.audio")
+        found.append(of_speaker(Reference(clip.text, codes), clip.speaker))
+    return found
 
 
 def check_end(end: End) -> None:
@@ -113,7 +140,7 @@ def deadline_exceeded() -> ApiError:
 
 
 class Piece(NamedTuple):
-    """Encoded sound, never empty. ``samples`` went into it; ``frames`` of the stream are done with it."""
+    """Encoded sound, never empty: ``samples`` at the rate of the bytes; ``frames`` of the stream are done with it."""
 
     data: bytes
     samples: int
@@ -123,10 +150,10 @@ class Piece(NamedTuple):
 class Spoken:
     """A stream as pieces of encoded sound."""
 
-    def __init__(self, stream: Stream, encoder: Encoder, threads: Executor) -> None:
+    def __init__(self, stream: Source, pipeline: Pipeline, threads: Executor) -> None:
         self._end: End | None = None
-        self._stream, self._encoder, self._threads = stream, encoder, threads
-        self._samples = 0  # encoded, of which no bytes have come yet
+        self._stream, self._pipeline, self._threads = stream, pipeline, threads
+        self._samples = 0  # in the pieces so far
         self._frames = 0
 
     @property
@@ -145,7 +172,7 @@ class Spoken:
             item = await self._stream.next()
             data = await self._encode(item)
             if data:
-                samples, self._samples = self._samples, 0
+                samples, self._samples = self._pipeline.samples - self._samples, self._pipeline.samples
                 return Piece(data, samples, self._frames)
             self._stream.read_up_to(self._frames)
         return None
@@ -154,16 +181,17 @@ class Spoken:
         """The client has this piece, so the engine may go on."""
         self._stream.read_up_to(piece.frames)
 
-    async def _encode(self, item: Chunk | End) -> bytes:
+    async def _encode(self, item: Chunk | Pause | End) -> bytes:
+        if isinstance(item, Pause):
+            return await self._run(self._pipeline.pause, 0)
         if isinstance(item, End):
             check_end(item)
             self._end = item
-            return await self._run(self._encoder.flush)
+            return await self._run(self._pipeline.flush, 0)
         self._frames = item.first + item.frames
-        self._samples += len(item.data)
-        return await self._run(partial(self._encoder.encode, item.data))
+        return await self._run(partial(self._pipeline.encode, item.data), len(item.data))
 
-    async def _run(self, call: Callable[[], bytes]) -> bytes:
-        if self._encoder.slow:
+    async def _run(self, call: Callable[[], bytes], samples: int) -> bytes:
+        if self._pipeline.heavy(samples):
             return await asyncio.get_running_loop().run_in_executor(self._threads, call)
         return call()

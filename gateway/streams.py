@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from common.messages import Array, Ended, Failure, FinishReason, FrameSpan
 
@@ -26,6 +26,25 @@ class End(NamedTuple):
     failure: Failure | None
 
 
+class Pause(NamedTuple):
+    """All that was said is here, and more may be said later."""
+
+
+class Source(Protocol):
+    """What a door reads a reply from, and tells how far its client is."""
+
+    prompt_tokens: int
+
+    @property
+    def received(self) -> int: ...
+
+    async def next(self) -> Chunk | Pause | End: ...
+
+    def read_up_to(self, frame: int) -> None: ...
+
+    def close(self, reason: FinishReason = "cancelled") -> None: ...
+
+
 class Stream:
     """The chunks of a request, in order, then its end.
 
@@ -39,15 +58,38 @@ class Stream:
         output: Literal["audio", "codes"],
         give_credit: Callable[[str, int], None],
         on_close: Callable[[str, FinishReason | None], None],
+        on_extend: Callable[[str, list[Array], bool], None],
     ) -> None:
         self.request = request
         self.output = output
-        self._give_credit, self._on_close = give_credit, on_close
+        self.prompt_tokens = 0
+        self.changed = asyncio.Event()  # set when anything comes; several streams may share one
+        self._give_credit, self._on_close, self._on_extend = give_credit, on_close, on_extend
         self._chunks: deque[Chunk] = deque()
         self._received = 0
         self._ended: Ended | None = None
-        self._changed = asyncio.Event()
         self._finished = False
+
+    @property
+    def received(self) -> int:
+        """Frames that have come."""
+        return self._received
+
+    @property
+    def begun(self) -> bool:
+        """Whether any frame has come."""
+        return self._received > 0
+
+    @property
+    def frames(self) -> int:
+        """Frames in all, as far as is known."""
+        return self._received if self._ended is None else self._ended.frames
+
+    @property
+    def generated(self) -> bool:
+        """Whether the engine has made all frames, and has not failed; sound may still be on its way."""
+        ended = self._ended
+        return ended is not None and ended.failure is None and ended.reason in ("stop", "length")
 
     def add(self, span: FrameSpan, data: Array) -> None:
         """Frames have come."""
@@ -57,28 +99,39 @@ class Stream:
             return
         self._received += span.frames
         self._chunks.append(Chunk(span.first, span.frames, data))
-        self._changed.set()
+        self.changed.set()
 
     def end(self, ended: Ended) -> None:
         """The engine says how the request ends; a failure overrules an end that was said before."""
         if self._ended is None or ended.failure is not None:
             self._ended = ended
-        self._changed.set()
+        self.changed.set()
 
     async def next(self) -> Chunk | End:
         """The next chunk, or the end."""
         while True:
-            ended = self._ended
-            if ended is not None and ended.failure is not None:
-                self._finished = True
-                return End(ended.reason, ended.frames, ended.failure)
-            if self._chunks:
-                return self._chunks.popleft()
-            if ended is not None and ended.frames == self._received:
-                self._finished = True
-                return End(ended.reason, ended.frames, None)
-            self._changed.clear()
-            await self._changed.wait()
+            self.changed.clear()
+            item = self.poll()
+            if item is not None:
+                return item
+            await self.changed.wait()
+
+    def poll(self) -> Chunk | End | None:
+        """The next chunk, or the end, or None: nothing has come yet."""
+        ended = self._ended
+        if ended is not None and ended.failure is not None:
+            self._finished = True
+            return End(ended.reason, ended.frames, ended.failure)
+        if self._chunks:
+            return self._chunks.popleft()
+        if ended is not None and ended.frames == self._received:
+            self._finished = True
+            return End(ended.reason, ended.frames, None)
+        return None
+
+    def extend(self, prompts: list[Array], last: bool) -> None:
+        """More turns for a request that is open, int32 [11, positions] each; after the ``last`` it is no longer."""
+        self._on_extend(self.request, prompts, last)
 
     def read_up_to(self, frame: int) -> None:
         """The client has read all frames before ``frame``."""

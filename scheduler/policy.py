@@ -117,12 +117,12 @@ class Playback:
         return worker.step_started + settings.pace_frames * self._frame
 
     def due(self, request: Request, frames: int, vocoder: VocoderWorker, now: float) -> bool:
-        """First the smallest chunk that lasts until the second is there; then as many as fill half of the reserve."""
+        """For a listener first the smallest chunk that lasts until the second is there, then half of the reserve."""
         settings = self._settings
         if frames >= settings.max_chunk:
             return True
-        if not request.streaming:
-            return False
+        if not request.streaming:  # nobody waits for this chunk: a call is worth it when it is full
+            return vocoder.unspoken >= settings.max_call_frames
         if request.play_end is not None:
             share = RESERVE_SHARE * (request.play_end - now)
             return frames >= settings.min_chunk and share < (frames + 1) * self._frame

@@ -8,12 +8,13 @@ import msgspec
 from aiohttp import web
 
 from gateway import speech
-from gateway.doors.tts import reply_headers
+from gateway.auth import CLIENT
 from gateway.errors import ApiError
 from gateway.outlet import Outlet
+from gateway.replies import reply_headers
 from gateway.services import ARRIVAL, GATEWAY
 from gateway.session import Session
-from gateway.streams import Chunk, End, Stream
+from gateway.streams import Chunk, End, Pause, Source
 
 routes = web.RouteTableDef()
 
@@ -23,12 +24,12 @@ async def codes(request: web.Request) -> web.StreamResponse:
     """The status waits for the first frame; an error after it is an event."""
     gateway = request.app[GATEWAY]
     wanted = await speech.read_request(request)
-    with Session(gateway, "codes", "codes", request[ARRIVAL]) as session:
+    with Session(gateway, "codes", "codes", request[ARRIVAL], request[CLIENT]) as session:
         stream = await speech.start(gateway, session, wanted, "codes")
         item = await stream.next()
         if isinstance(item, End):
             speech.check_end(item)
-        headers = reply_headers(gateway, wanted) | {"Content-Type": "text/event-stream"}
+        headers = reply_headers(wanted, gateway.model.sample_rate) | {"Content-Type": "text/event-stream"}
         response = web.StreamResponse(headers=headers)
         outlet = await Outlet.open(request, response, gateway.settings.slow_client_timeout)
         end = await _send_frames(outlet, stream, item)
@@ -38,10 +39,11 @@ async def codes(request: web.Request) -> web.StreamResponse:
         return response
 
 
-async def _send_frames(outlet: Outlet, stream: Stream, item: Chunk | End) -> End:
-    while isinstance(item, Chunk):
-        rows = enumerate(item.data.tolist(), start=item.first)
-        await outlet.send(b"".join(_event({"index": index, "codes": row}) for index, row in rows))
+async def _send_frames(outlet: Outlet, stream: Source, item: Chunk | Pause | End) -> End:
+    while not isinstance(item, End):
+        if isinstance(item, Chunk):
+            rows = enumerate(item.data.tolist(), start=item.first)
+            await outlet.send(b"".join(_event({"index": index, "codes": row}) for index, row in rows))
         item = await stream.next()
     return item
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from gateway import reference_audio, speech
+from gateway import forms
+from gateway.auth import CLIENT
 from gateway.body import read_fields
 from gateway.errors import ApiError, invalid
 from gateway.fields import check_text
-from gateway.services import GATEWAY, Gateway
+from gateway.services import GATEWAY
+from gateway.voices.library import Details
 
 routes = web.RouteTableDef()
 
@@ -21,48 +22,40 @@ routes = web.RouteTableDef()
 @routes.post("/v1/references/add")
 async def add(request: web.Request) -> web.Response:
     gateway = request.app[GATEWAY]
-    voice, text, audio = await _read_upload(request)
-    await asyncio.to_thread(gateway.voices.check_new, voice)
+    form = await forms.read(request, forms.MULTIPART)
+    voice, text, audio = form.text("id"), form.text("text"), form.file("audio")
     check_text(text, "text", gateway.model, gateway.settings)
-    codes = await _codes(gateway, audio)
-    await asyncio.to_thread(gateway.voices.add, voice, text, codes, audio)
+    details = Details(voice, owner=request[CLIENT].name)
+    await gateway.voices.add(voice, details, [(audio, text)], "audio")
     return _reply(request, message=f"voice {voice!r} added", reference_id=voice)
 
 
 @routes.get("/v1/references/list")
 async def list_all(request: web.Request) -> web.Response:
-    voices = await asyncio.to_thread(request.app[GATEWAY].voices.ids)
+    voices = await asyncio.to_thread(request.app[GATEWAY].voices.library.ids)
     return _reply(request, reference_ids=voices, message=f"{len(voices)} voices")
 
 
 @routes.delete("/v1/references/delete")
 async def delete(request: web.Request) -> web.Response:
-    voice = _text_field(await read_fields(request), "reference_id")
-    await asyncio.to_thread(request.app[GATEWAY].voices.delete, voice)
+    voice = _text_field(await _fields(request), "reference_id")
+    await request.app[GATEWAY].voices.delete(voice)
     return _reply(request, message=f"voice {voice!r} deleted", reference_id=voice)
 
 
 @routes.post("/v1/references/update")
 async def rename(request: web.Request) -> web.Response:
-    values = await read_fields(request)
+    values = await _fields(request)
     old, new = _text_field(values, "old_reference_id"), _text_field(values, "new_reference_id")
-    await asyncio.to_thread(request.app[GATEWAY].voices.rename, old, new)
+    await asyncio.to_thread(request.app[GATEWAY].voices.library.rename, old, new)
     return _reply(request, message=f"voice {old!r} is now {new!r}", old_reference_id=old, new_reference_id=new)
 
 
-async def _read_upload(request: web.Request) -> tuple[str, str, bytes]:
-    """Id, text and audio file of a multipart body."""
-    if request.content_type != "multipart/form-data":
-        message = "send multipart/form-data with the parts id, text and audio"
-        raise ApiError(415, "unsupported_media_type", message, headers={"Accept": "multipart/form-data"})
-    try:
-        form: dict[str, Any] = dict(await request.post())
-    except ValueError as error:
-        raise ApiError(400, "invalid_multipart", f"the body is not multipart/form-data: {error}") from None
-    audio = form.get("audio")
-    if not isinstance(audio, web.FileField):
-        raise ApiError(400, "missing_field", "audio: a file is required", "audio")
-    return _text_field(form, "id"), _text_field(form, "text"), await asyncio.to_thread(audio.file.read)
+async def _fields(request: web.Request) -> dict[str, Any]:
+    if request.content_type == forms.MULTIPART:
+        form = await forms.read(request, forms.MULTIPART)
+        return {name: texts[0] for name, texts in form.texts.items()}
+    return await read_fields(request)
 
 
 def _text_field(values: dict[str, Any], name: str) -> str:
@@ -72,12 +65,6 @@ def _text_field(values: dict[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise invalid(name, "is not a string")
     return value
-
-
-async def _codes(gateway: Gateway, audio: bytes) -> Any:
-    rate, seconds = gateway.model.sample_rate, gateway.settings.reference_seconds
-    samples = await asyncio.to_thread(reference_audio.decode, audio, rate, seconds, "audio")
-    return await speech.encode(gateway, uuid.uuid4().hex, samples)
 
 
 def _reply(request: web.Request, **values: Any) -> web.Response:

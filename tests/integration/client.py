@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 
+WAV_HEADER = 44  # bytes
 TIMEOUT = aiohttp.ClientTimeout(total=120)
 
 
@@ -29,8 +30,8 @@ class Reply:
 
     @property
     def samples(self) -> np.ndarray:
-        """16-bit samples of a pcm reply."""
-        return np.frombuffer(self.body, "<i2")
+        """16-bit samples of a wav or pcm reply."""
+        return np.frombuffer(self.body[WAV_HEADER:] if self.body.startswith(b"RIFF") else self.body, "<i2")
 
     @property
     def first_after(self) -> float:
@@ -59,8 +60,8 @@ async def post(base: str, path: str, fields: dict[str, Any], stop_after: int | N
 
 
 async def speak(base: str, text: str, stop_after: int | None = None, **fields: Any) -> Reply:
-    """Sound as pcm, unless another format is asked for."""
-    return await post(base, "/v1/tts", {"text": text, "format": "pcm"} | fields, stop_after)
+    """Sound as wav, which has the model's rate, unless another format is asked for."""
+    return await post(base, "/v1/tts", {"text": text, "format": "wav"} | fields, stop_after)
 
 
 @dataclass

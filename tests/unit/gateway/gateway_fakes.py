@@ -51,6 +51,7 @@ class FakeEngine:
         self.streams: list[Stream] = []
         self.encoded: list[Array] = []
         self.credit: list[int] = []
+        self.extended: list[tuple[str, list[Array], bool]] = []
         self.closed: list[FinishReason | None] = []
         self.failure: Failure | None = None
         self.plan: Callable[[Player], Coroutine[Any, Any, None]] = speak(3)
@@ -59,6 +60,10 @@ class FakeEngine:
     @property
     def in_flight(self) -> int:
         return len(self.streams) - len(self.closed)
+
+    @property
+    def waiting(self) -> int:
+        return sum(not stream.begun for stream in self.streams) if self.in_flight else 0
 
     def unready(self) -> dict[str, str]:
         return self.reasons
@@ -72,6 +77,7 @@ class FakeEngine:
             body.output,
             lambda _, frame: self.credit.append(frame),
             lambda _, reason: self.closed.append(reason),
+            lambda request, prompts, last: self.extended.append((request, prompts, last)),
         )
         self.streams.append(stream)
         task = asyncio.create_task(self.plan(Player(stream)))

@@ -11,8 +11,7 @@ import pytest
 import soundfile
 from gateway_fakes import HOP, RATE, post, run, serving
 
-from gateway.errors import ApiError
-from gateway.reference_audio import decode
+from gateway.reference_audio import AudioError, decode
 
 LIMITS = (1.0, 60.0)
 
@@ -51,9 +50,10 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_cannot_be_used_is_refused_by_name(name: str) -> None:
-    with pytest.raises(ApiError) as caught:
-        decode(BAD[name], RATE, LIMITS, "references[3].audio")
-    assert (caught.value.status, caught.value.param) == (400, "references[3].audio")
+    with pytest.raises(AudioError) as caught:
+        decode(BAD[name], RATE, LIMITS)
+    error = caught.value.named("references[3].audio")
+    assert (error.status, error.param) == (400, "references[3].audio")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_what_cannot_be_used_is_refused_by_name(name: str) -> None:
     ],
 )
 def test_depths_and_formats_decode_equal(kind: str, subtype: str, tolerance: float) -> None:
-    samples = decode(encoded(tone(1.5), RATE, kind, subtype), RATE, LIMITS, "audio")
+    samples = decode(encoded(tone(1.5), RATE, kind, subtype), RATE, LIMITS)
     assert samples.dtype == np.float32
     assert samples.shape == (int(1.5 * RATE),)
     np.testing.assert_allclose(samples, tone(1.5)[:, 0], atol=tolerance)
@@ -78,22 +78,70 @@ def test_depths_and_formats_decode_equal(kind: str, subtype: str, tolerance: flo
 
 @pytest.mark.parametrize("kind", ["OGG", "MP3"])
 def test_lossy_formats_are_read(kind: str) -> None:
-    samples = decode(encoded(tone(1.5), RATE, kind), RATE, LIMITS, "audio")
+    samples = decode(encoded(tone(1.5), RATE, kind), RATE, LIMITS)
     assert len(samples) / RATE == pytest.approx(1.5, abs=0.06)
 
 
 @pytest.mark.parametrize("rate", [8000, 16000, 48000, 96000])
 @pytest.mark.parametrize("channels", [1, 2])
 def test_other_rates_and_channels_become_mono_at_the_codec_s(rate: int, channels: int) -> None:
-    samples = decode(encoded(tone(2, rate, channels), rate), RATE, LIMITS, "audio")
+    samples = decode(encoded(tone(2, rate, channels), rate), RATE, LIMITS)
     assert len(samples) == pytest.approx(2 * RATE, abs=2)
     inner = slice(RATE // 10, -RATE // 10)
     np.testing.assert_allclose(samples[inner], tone(2)[: len(samples)][inner, 0], atol=1e-3)
 
 
 def test_loud_samples_are_clipped() -> None:
-    samples = decode(encoded(tone(2, amplitude=3), subtype="FLOAT"), RATE, LIMITS, "audio")
+    samples = decode(encoded(tone(2, amplitude=3), subtype="FLOAT"), RATE, LIMITS)
     assert np.abs(samples).max() == 1
+
+
+def coded(container: str, codec: str, seconds: float = 1.5) -> bytes:
+    av = pytest.importorskip("av", reason="PyAV is not installed")
+    file = io.BytesIO()
+    with av.open(file, "w", format=container) as out:
+        stream = out.add_stream(codec, rate=48_000, layout="mono")
+        wave = np.ascontiguousarray(tone(seconds, 48_000).T.astype(np.float32))
+        frame = av.AudioFrame.from_ndarray(wave, format="fltp", layout="mono")
+        frame.sample_rate = 48_000
+        resampler = av.AudioResampler(
+            format=stream.format, layout="mono", rate=48_000, frame_size=stream.frame_size or 960
+        )
+        for part in [*resampler.resample(frame), *resampler.resample(None), None]:
+            out.mux(stream.encode(part))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("container", "codec"), [("mp4", "aac"), ("ipod", "aac"), ("adts", "aac"), ("webm", "libopus"), ("ogg", "libopus")]
+)
+def test_what_phones_and_browsers_record_is_read(container: str, codec: str) -> None:
+    samples = decode(coded(container, codec), RATE, LIMITS)
+    assert len(samples) / RATE == pytest.approx(1.5, abs=0.1)
+    spectrum = np.abs(np.fft.rfft(samples))
+    assert np.argmax(spectrum) * RATE / len(samples) == pytest.approx(300, abs=2)
+
+
+@pytest.mark.parametrize("container", ["mp4", "adts", "webm"])
+def test_damaged_containers_are_refused(container: str) -> None:
+    whole = coded(container, "libopus" if container == "webm" else "aac")
+    for cut in (12, 100, len(whole) // 8):
+        with pytest.raises(AudioError):
+            decode(whole[:cut], RATE, LIMITS)
+
+
+@pytest.mark.parametrize(
+    "playlist",
+    [
+        b"#EXTM3U\n#EXT-X-TARGETDURATION:10\n#EXTINF:10,\nfile:///etc/passwd\n#EXT-X-ENDLIST\n",
+        b"ffconcat version 1.0\nfile '/etc/passwd'\n",
+        b"<?xml version='1.0'?><MPD><BaseURL>http://127.0.0.1/</BaseURL></MPD>",
+        b"v=0\nm=audio 5004 RTP/AVP 0\nc=IN IP4 127.0.0.1\n",
+    ],
+)
+def test_files_that_name_other_files_or_addresses_are_no_audio(playlist: bytes) -> None:
+    with pytest.raises(AudioError):
+        decode(playlist, RATE, LIMITS)
 
 
 def test_references_of_a_request_are_encoded_and_stand_in_the_prompt(tmp_path: Path) -> None:
@@ -111,7 +159,7 @@ def test_references_of_a_request_are_encoded_and_stand_in_the_prompt(tmp_path: P
     run(test)
 
 
-def test_a_bad_clip_is_refused_before_anything_is_encoded(tmp_path: Path) -> None:
+def test_a_bad_clip_is_refused_by_its_place_in_the_request(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path) as client:
             clips = [encoded(tone(1.2)), b"x" * 1000]
@@ -119,6 +167,6 @@ def test_a_bad_clip_is_refused_before_anything_is_encoded(tmp_path: Path) -> Non
             reply, body = await post(client, text="hello", references=references)
             assert reply.status == 400
             assert b'"param":"references[1].audio"' in body
-            assert client.engine.encoded == []
+            assert client.engine.submitted == []
 
     run(test)

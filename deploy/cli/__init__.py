@@ -1,0 +1,28 @@
+"""The ``shoal`` command: one module per subcommand, and what they share."""
+
+from __future__ import annotations
+
+import click
+
+from deploy.cli.bench import bench
+from deploy.cli.passed_on import serve, simulate
+from deploy.cli.say import say
+from deploy.cli.top import top
+from deploy.cli.voices import voices
+
+EPILOG = """\b
+Start here:
+  shoal serve                            a server on port 8080, with the bundled model
+  shoal say "Good morning." -o hi.wav    in another terminal
+  shoal top                              what the server is doing
+Each command explains itself: shoal say --help
+"""
+
+
+@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def main() -> None:
+    """Streaming speech: serve it, speak with it, watch it and measure it."""
+
+
+for command in (serve, say, voices, top, bench, simulate):
+    main.add_command(command)

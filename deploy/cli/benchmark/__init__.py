@@ -1,0 +1,1 @@
+"""Measuring a speech server from its client's side: ``shoal bench``."""

@@ -1,0 +1,341 @@
+"""One reply of any length, spoken by one engine request after another; to a door it is one stream.
+
+The turns of a text go into an engine request as long as the worst case of all of them fits into the context. What is
+left goes on in a further request of the same voice with the next seed, which is submitted as soon as the one before is
+generated, so that its sound is there before that of the first has been played. While a text is still being written, a
+request is kept open, so that the next sentence follows on the same pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from common.messages import Array, Failure, FinishReason, Sampling, Submit
+from gateway.engine import Engine, EngineError
+from gateway.prompt import Prompts, Reference
+from gateway.streams import Chunk, End, Pause, Stream
+
+AHEAD = 2  # engine requests of one reply at a time
+MARGIN = 4  # positions of the context that stay free, as the engine looks ahead
+OVERHEAD = 24  # positions of a turn's prompt beside its text, about
+PATIENCE = 20  # refusals of a reply that has begun
+HOLD_SECONDS = 0.5  # after each of them
+COUNTED_BYTES = 300  # of text, for which a request's ``max_new_tokens`` hold: the longest chunk of Fish's own server
+
+
+class Reply(NamedTuple):
+    """What holds for all engine requests of a reply. ``max_new_tokens``: frames for every
+    ``COUNTED_BYTES`` of text that are begun, 0: as the text allows."""
+
+    request: str
+    client: str
+    output: Literal["audio", "codes"]
+    streaming: bool
+    sampling: Sampling
+    max_new_tokens: int
+    references: list[Reference]
+    deadline: float | None = None  # seconds in which the first frame is wanted
+
+
+class Bounds(NamedTuple):
+    """What an engine request may take. ``turns``: of one request, None: as many as fit.
+
+    ``open_seconds``: sound for which an open request has room; ``rest_seconds``: how long one is kept open at rest.
+    """
+
+    context: int
+    frame_rate: float
+    turns: int | None
+    turn_bytes: int
+    floor_seconds: float
+    seconds_per_byte: float
+    seconds_per_digit: float
+    open_seconds: float
+    rest_seconds: float
+
+    def seconds(self, text: str) -> float:
+        """The longest that a text may sound."""
+        digits = sum(map(str.isdigit, text))
+        return self.seconds_per_byte * (len(text.encode()) - digits) + self.seconds_per_digit * digits
+
+    def frames(self, seconds: float) -> int:
+        """The most frames of a text that may sound so long."""
+        return min(math.ceil(max(self.floor_seconds, seconds) * self.frame_rate), self.context)
+
+
+class Plan(NamedTuple):
+    """The next engine request: its turns as prompts, and what it leaves room for."""
+
+    prompts: list[Array]
+    texts: list[str]
+    frames: int
+    room: int  # positions for turns to come; 0: it is not open
+    seconds: float  # of sound that those may become
+
+
+class Part:
+    """One engine request of a reply. ``first``: the number of its first frame in the reply."""
+
+    def __init__(self, stream: Stream, first: int, plan: Plan, now: float) -> None:
+        self.stream, self.first, self.texts = stream, first, plan.texts
+        self.open = plan.room > 0
+        self.extended = now
+        self._room, self._seconds = plan.room, plan.seconds
+
+    def takes(self, positions: int, seconds: float) -> bool:
+        """Whether one more turn fits; if so, its place is taken."""
+        if positions > self._room or seconds > self._seconds:
+            return False
+        self._room -= positions
+        self._seconds -= seconds
+        return True
+
+
+class Conversation:
+    """The reply: :meth:`say` what is to be spoken, :meth:`finish` when that is all, and read on with :meth:`next`."""
+
+    def __init__(self, engine: Engine, prompts: Prompts, reply: Reply, bounds: Bounds) -> None:
+        self.prompt_tokens = 0
+        self._engine, self._prompts, self._reply, self._bounds = engine, prompts, reply, bounds
+        self._pending: deque[str] = deque()
+        self._more = True  # to be said
+        self._flushed = False
+        self._dry = True  # nothing has come since the last pause
+        self._parts: deque[Part] = deque()
+        self._started = 0
+        self._said = 0  # UTF-8 bytes
+        self._frames = 0  # of parts that are over
+        self._cut = False  # one of them was
+        self._refusals, self._hold_until = 0, 0.0
+        self._changed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def received(self) -> int:
+        """Frames that have come."""
+        return self._frames + sum(part.stream.received for part in self._parts)
+
+    @property
+    def _generated(self) -> int:
+        """Frames of all parts, which have been generated; some may be on their way."""
+        return self._frames + sum(part.stream.frames for part in self._parts)
+
+    @property
+    def pending(self) -> int:
+        """Characters that no engine request has yet."""
+        return sum(map(len, self._pending))
+
+    def say(self, turns: list[str]) -> None:
+        """Speak this after what was said before."""
+        self._pending.extend(turns)
+        self._said += sum(len(turn.encode()) for turn in turns)
+        self._changed.set()
+
+    def flush(self) -> None:
+        """What was said is all for now: its sound is not to wait for more.
+
+        Only the end of an engine request tells that its sound is whole. So an open one is ended, if the next is sure to
+        have the same voice.
+        """
+        if self._reply.references:
+            self._flushed = True
+            self._changed.set()
+
+    def finish(self) -> None:
+        """Nothing more will be said."""
+        self._more = False
+        self._changed.set()
+
+    async def advance(self) -> None:
+        """Give the engine what it can take now.
+
+        Raises:
+            EngineError: the scheduler is not there.
+        """
+        last = self._parts[-1] if self._parts else None
+        if last is not None and not last.stream.generated:
+            if last.open:
+                self._extend(last)
+        elif self._pending and len(self._parts) < AHEAD and self._loop.time() >= self._hold_until:
+            if self._allowed(1, 0.0) < 1:
+                self._pending.clear()
+                self._cut = True
+            else:
+                await self._start()
+
+    async def next(self) -> Chunk | Pause | End:
+        """The next chunk, or that none will come until more is said, or the end."""
+        while True:
+            self._changed.clear()
+            try:
+                await self.advance()
+            except EngineError as error:
+                return End("error", self.received, error.failure)
+            item = self._take()
+            if item is not None:
+                return item
+            await self._wait()
+
+    def read_up_to(self, frame: int) -> None:
+        """The client has read all frames before ``frame``."""
+        for part in self._parts:
+            if frame > part.first:
+                part.stream.read_up_to(frame - part.first)
+
+    def close(self, reason: FinishReason = "cancelled") -> None:
+        """Done with it. If the engine is not, it is told to stop, for this reason."""
+        self._more = False
+        self._pending.clear()
+        for part in self._parts:
+            part.stream.close(reason)
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def _take(self) -> Chunk | Pause | End | None:
+        """What has come, if anything."""
+        if not self._parts:
+            return self._quiet()
+        part = self._parts[0]
+        item = part.stream.poll()
+        if isinstance(item, Chunk):
+            self._dry = False
+            return item._replace(first=part.first + item.first)
+        if item is None:
+            return None
+        return self._part_over(part, item)
+
+    def _quiet(self) -> Pause | End | None:
+        """The engine has nothing to do."""
+        if self._pending:
+            return None
+        if not self._more:
+            return End("length" if self._cut else "stop", self._frames, None)
+        if self._dry:
+            return None
+        self._dry, self._flushed = True, False
+        return Pause()
+
+    def _part_over(self, part: Part, end: End) -> End | None:
+        if end.reason == "rejected" and self._may_wait(part, end.failure):
+            self._pending.extendleft(reversed(part.texts))
+            self._started -= 1  # the next one is this once more, with the same seed
+        elif end.failure is not None or end.reason not in ("stop", "length"):
+            return end._replace(frames=part.first + end.frames)
+        self._parts.popleft()
+        part.stream.close()
+        self._frames += end.frames
+        self._cut |= end.reason == "length"
+        self._changed.set()  # look at what is next
+        return None
+
+    def _may_wait(self, part: Part, failure: Failure | None) -> bool:
+        """Whether a refusal can be waited out: the client hears the reply already."""
+        if part.first == 0 or failure is None or failure.retry_after is None or self._refusals == PATIENCE:
+            return False
+        self._refusals += 1
+        self._hold_until = self._loop.time() + HOLD_SECONDS
+        return True
+
+    async def _wait(self) -> None:
+        """Until something changes, or a time has come."""
+        times = [self._rest_ends(part) for part in self._parts if part.open and not part.stream.generated]
+        if self._hold_until > self._loop.time():
+            times.append(self._hold_until)
+        try:
+            async with asyncio.timeout_at(min(times, default=None)):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    def _rest_ends(self, part: Part) -> float:
+        return part.extended + self._bounds.rest_seconds
+
+    # Asking ----------------------------------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        first = self._generated
+        plan = await asyncio.to_thread(self._plan, list(self._pending), self._more and not self._flushed)
+        self._flushed = False
+        for _ in plan.texts:
+            self._pending.popleft()
+        reply = self._reply
+        sampling = reply.sampling
+        if self._started:
+            seed = (sampling.seed + self._started + 2**63) % 2**64 - 2**63
+            sampling = Sampling(sampling.temperature, sampling.fast_temperature, sampling.top_p, sampling.top_k, seed)
+        body = Submit(
+            request=f"{reply.request}.{self._started}" if self._started else reply.request,
+            output=reply.output,
+            streaming=reply.streaming,
+            sampling=sampling,
+            max_frames=plan.frames,
+            turns=[prompt.shape[1] for prompt in plan.prompts],
+            deadline=None if self._started else reply.deadline,
+            client=reply.client,
+            open=plan.room > 0,
+            room=plan.room,
+        )
+        stream = self._engine.submit(body, np.concatenate(plan.prompts, axis=1))
+        stream.changed = self._changed
+        self._changed.set()  # whatever came before this stream told of it
+        self._started += 1
+        self.prompt_tokens += sum(body.turns)
+        self._parts.append(Part(stream, first, plan, self._loop.time()))
+
+    def _plan(self, texts: list[str], more: bool) -> Plan:
+        """As many of the texts as fit. ``more`` may follow."""
+        bounds, reply = self._bounds, self._reply
+        prompts = self._prompts.build(texts[:1], reply.references)
+        positions, seconds = prompts[0].shape[1], bounds.seconds(texts[0])
+        for text in texts[1 : bounds.turns]:
+            prompt = self._prompts.later(text)
+            longer = seconds + bounds.seconds(text)
+            if positions + prompt.shape[1] + bounds.frames(longer) + MARGIN > bounds.context:
+                break
+            prompts.append(prompt)
+            positions, seconds = positions + prompt.shape[1], longer
+        taken = texts[: len(prompts)]
+        if more and bounds.turns is None and len(taken) == len(texts):
+            return self._open(Plan(prompts, taken, 0, 0, seconds), positions)
+        return Plan(prompts, taken, self._allowed(bounds.frames(seconds), 0.0), 0, 0.0)
+
+    def _open(self, plan: Plan, positions: int) -> Plan:
+        """With room for turns to come, as far as the context has it: a second of sound takes frames and text."""
+        bounds = self._bounds
+        text_rate = 1 / bounds.seconds_per_byte + OVERHEAD / (bounds.seconds_per_byte * bounds.turn_bytes)
+        room = bounds.context - positions - MARGIN - math.ceil(plan.seconds * bounds.frame_rate)
+        more = min(bounds.open_seconds - plan.seconds, room / (bounds.frame_rate + text_rate))
+        if more <= 0:
+            return plan._replace(frames=self._allowed(bounds.frames(plan.seconds), 0.0), seconds=0.0)
+        frames = self._allowed(bounds.frames(plan.seconds + more), more / bounds.seconds_per_byte)
+        return plan._replace(frames=frames, room=int(more * text_rate), seconds=more)
+
+    def _allowed(self, frames: int, more: float) -> int:
+        """So many frames, or what the request still allows if ``more`` bytes of text are to come."""
+        if not self._reply.max_new_tokens:
+            return frames
+        chunks = math.ceil((self._said + more) / COUNTED_BYTES)
+        return min(frames, self._reply.max_new_tokens * chunks - self._generated)
+
+    def _extend(self, part: Part) -> None:
+        """Give an open request what fits; end it when something does not, when all is said, or when it rested long."""
+        prompts: list[Array] = []
+        while self._pending:
+            prompt = self._prompts.later(self._pending[0])
+            if not part.takes(prompt.shape[1], self._bounds.seconds(self._pending[0])):
+                break
+            part.texts.append(self._pending.popleft())
+            prompts.append(prompt)
+        now = self._loop.time()
+        last = bool(self._pending) or not self._more or self._flushed or now >= self._rest_ends(part)
+        if not prompts and not last:
+            return
+        part.open, part.extended = not last, now
+        self._flushed = False
+        self.prompt_tokens += sum(prompt.shape[1] for prompt in prompts)
+        part.stream.extend(prompts, last)

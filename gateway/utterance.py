@@ -1,0 +1,143 @@
+"""What is said between a ``start`` and its ``finish``: each sentence of the text is spoken once it is whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from gateway import speech
+from gateway.accounts import Client
+from gateway.conversation import Conversation
+from gateway.errors import ApiError
+from gateway.fields import SpeechRequest
+from gateway.prompt import Reference
+from gateway.script import Script
+from gateway.services import Gateway
+from gateway.session import Session, SlowClientError
+from gateway.sound import Pipeline
+from gateway.speech import Spoken
+
+OFF_LOOP_CHARACTERS = 1_000  # to look through more text than this would hold up the sound of others
+
+
+class Utterance:
+    """Give it text with :meth:`say`, :meth:`flush` and :meth:`stop`, while :meth:`speak` runs in a task of its own.
+
+    ``send`` takes bytes of one continuous coded stream.
+    """
+
+    def __init__(
+        self, gateway: Gateway, client: Client, wanted: SpeechRequest, send: Callable[[bytes], Awaitable[None]]
+    ) -> None:
+        self._gateway, self._client, self._wanted, self._send = gateway, client, wanted, send
+        self._script = Script(gateway.model, gateway.settings, wanted.chunk_length, wanted.normalize)
+        self._conversation: Conversation | None = None
+        self._turns: list[str] = []  # said before the conversation began
+        self._stopped = False
+        self._begin = asyncio.Event()  # there is something to say, or there never will be
+
+    async def say(self, text: str) -> None:
+        """More text.
+
+        Raises:
+            ApiError: too much of it waits to be spoken, or it holds a reserved token.
+        """
+        limit, waiting = self._gateway.settings.max_text_length, self._waiting + len(text)
+        if waiting > limit:
+            message = f"{waiting} characters wait to be spoken, more than {limit}"
+            raise ApiError(413, "text_buffer_full", message, "text")
+        self._gateway.metrics.input_characters.inc(len(text))
+        self._client.count_text(len(text))
+        if len(text) > OFF_LOOP_CHARACTERS:
+            self._add(await asyncio.to_thread(self._script.add, text))
+        else:
+            self._add(self._script.add(text))
+
+    async def flush(self) -> None:
+        """Speak what there is, without waiting for the end of the sentence.
+
+        Raises:
+            ApiError: it holds a reserved token.
+        """
+        self._add(self._script.flush())
+        if self._conversation is not None:
+            self._conversation.flush()
+
+    async def stop(self) -> None:
+        """That was all.
+
+        Raises:
+            ApiError: what was left holds a reserved token.
+        """
+        self._add(self._script.flush())
+        self._stopped = True
+        self._begin.set()
+        if self._conversation is not None:
+            self._conversation.finish()
+
+    async def speak(self) -> None:
+        """Until all is spoken and sent.
+
+        Raises:
+            ApiError: it could not be.
+            ConnectionError: the client has gone.
+            SlowClientError: it has read nothing for too long.
+        """
+        gateway, loop = self._gateway, asyncio.get_running_loop()
+        pipeline = Pipeline(self._wanted.delivery, gateway.model.sample_rate)
+        with (
+            self._client.admitted(),
+            Session(gateway, "live", self._wanted.delivery.format, loop.time(), self._client) as session,
+        ):
+            references = await speech.references(gateway, self._wanted)
+            await self._begin.wait()
+            try:
+                if self._turns:
+                    await self._speak(session, references, pipeline)
+                else:
+                    session.reason = "stop"
+            except TimeoutError:
+                raise speech.deadline_exceeded() from None
+            finally:
+                gateway.metrics.not_finite.inc(pipeline.not_finite)
+
+    async def _speak(self, session: Session, references: list[Reference], pipeline: Pipeline) -> None:
+        gateway, began = self._gateway, asyncio.get_running_loop().time()
+        deadline = began + gateway.settings.first_audio_deadline
+        conversation = speech.converse(gateway, session, self._wanted, references, "audio", deadline)
+        spoken = Spoken(conversation, pipeline, gateway.encoders)
+        conversation.say(self._turns)
+        if self._stopped:
+            conversation.finish()
+        self._conversation = conversation
+        async with asyncio.timeout_at(deadline):
+            piece = await spoken.next()
+        gateway.metrics.first_audio.observe(asyncio.get_running_loop().time() - began)
+        while piece is not None:
+            gateway.metrics.count_sound(piece.samples / pipeline.rate, len(piece.data))
+            await self._send_patiently(piece.data)
+            spoken.sent(piece)
+            piece = await spoken.next()
+        session.reason = spoken.reason
+
+    async def _send_patiently(self, data: bytes) -> None:
+        try:
+            async with asyncio.timeout(self._gateway.settings.slow_client_timeout):
+                await self._send(data)
+        except TimeoutError:
+            raise SlowClientError from None
+
+    @property
+    def _waiting(self) -> int:
+        """Characters that the engine does not have yet."""
+        said = sum(map(len, self._turns)) if self._conversation is None else self._conversation.pending
+        return said + self._script.pending
+
+    def _add(self, turns: list[str]) -> None:
+        if not turns:
+            return
+        if self._conversation is not None:
+            self._conversation.say(turns)
+        else:
+            self._turns.extend(turns)
+            self._begin.set()

@@ -1,0 +1,260 @@
+"""The library of voices: a catalogue, and for each voice a folder with its recordings and their codes.
+
+A folder is written first and its row last, a row is deleted first and its folder last: so a crash leaves at most a
+folder that no row names, which is removed at the next start. Folders have names of their own, so that renaming a voice
+moves nothing.
+Everything here reads or writes files: call it from a thread. One gateway per library.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+import uuid
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from common.files import write_atomically
+from common.messages import Array
+from gateway.errors import ApiError, invalid
+from gateway.model import ServedModel
+from gateway.prompt import Reference
+from gateway.voices import codes as codes_file
+from gateway.voices.catalogue import Catalogue, Recording, Visibility, Voice, check_room, taken
+from gateway.voices.clips import digest
+from gateway.voices.ids import check_id
+
+log = logging.getLogger(__name__)
+
+CATALOGUE, FOLDERS, CODES = "catalogue.sqlite", "files", "codes.safetensors"
+_NAMED_IN_HINT = 10
+_CHECKPOINT = "checkpoint"
+
+
+class Upload(NamedTuple):
+    """One recording of a new voice: the file, what is said in it, and its codes, int16 [10, frames]."""
+
+    audio: bytes
+    text: str
+    codes: Array
+
+
+class Details(NamedTuple):
+    """What a new voice is called."""
+
+    title: str
+    description: str = ""
+    visibility: Visibility = "private"
+    tags: tuple[str, ...] = ()
+    owner: str = ""
+
+
+class Library:
+    """The voices of one data directory, and those of the checkpoint, which are read-only.
+
+    A voice of the library hides one of the checkpoint with the same id. Safe to use from several threads.
+    """
+
+    def __init__(self, directory: Path, model: ServedModel, most: int, most_bytes: int) -> None:
+        """Open it, and clear away what a crash has left.
+
+        Raises:
+            OSError: it can't be used.
+        """
+        self._model, self._most, self._most_bytes = model, most, most_bytes
+        self._folders = directory / FOLDERS
+        self._folders.mkdir(parents=True, exist_ok=True)
+        self._catalogue = Catalogue(directory / CATALOGUE)
+        self._bundled = {
+            name: _bundled(name, reference, model.frame_rate) for name, reference in model.voices.voices.items()
+        }
+        self._repair()
+
+    def ids(self) -> list[str]:
+        """Sorted."""
+        return [voice.id for voice in self.voices()]
+
+    def voices(self) -> list[Voice]:
+        """By id."""
+        own = {voice.id: voice for voice in self._catalogue.all()}
+        return [voice for _, voice in sorted((self._bundled | own).items())]
+
+    def totals(self) -> tuple[int, int]:
+        """Voices of the library, those of the checkpoint left out, and the bytes of their files."""
+        return self._catalogue.totals()
+
+    def find(self, voice: str, param: str, status: int = 404) -> Voice:
+        """A voice.
+
+        Raises:
+            ApiError: 400: no id; ``status``: no such voice.
+        """
+        check_id(voice, param)
+        found = self._catalogue.find(voice) or self._bundled.get(voice)
+        if found is None:
+            raise ApiError(status, "voice_not_found", f"{param}: no voice {voice!r}; {self._hint(voice)}", param)
+        return found
+
+    def check_new(self, voice: str) -> None:
+        """Whether a voice of this id may be added.
+
+        Raises:
+            ApiError: 400 for what is no id, 409 for one that is taken, or when the library is full.
+        """
+        check_id(voice, "id")
+        self._check_free(voice, "id")
+        count, size = self._catalogue.totals()
+        check_room(count + 1, size, self._most, self._most_bytes)
+
+    def add(self, voice: str, details: Details, uploads: list[Upload]) -> Voice:
+        """Write a voice.
+
+        Raises:
+            ApiError: as :meth:`check_new`.
+        """
+        folder = self._folders / uuid.uuid4().hex
+        folder.mkdir()
+        try:
+            size = self._write(folder, uploads)
+            new = self._row(voice, details, folder.name, size, uploads)
+            self._check_free(voice, "id")
+            self._catalogue.insert(new, self._most, self._most_bytes)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return new
+
+    def rename(self, old: str, new: str) -> Voice:
+        """Raises ApiError: as :meth:`delete`, and 400 for the same id, 409 for one that is taken."""
+        voice = self._own(old, "old_reference_id")
+        check_id(new, "new_reference_id")
+        if old == new:
+            raise invalid("new_reference_id", "is the old one")
+        if old.lower() != new.lower():
+            self._check_free(new, "new_reference_id")
+        title = new if voice.title == old else voice.title
+        return self._put(old, msgspec.structs.replace(voice, id=new, title=title))
+
+    def edit(self, voice: str, details: Details) -> Voice:
+        """Change what a voice is called; its owner stays. Raises ApiError: as :meth:`delete`."""
+        found = self._own(voice, "id")
+        named = details._asdict() | {"tags": list(details.tags), "owner": found.owner}
+        return self._put(voice, msgspec.structs.replace(found, **named))
+
+    def delete(self, voice: str, param: str) -> Voice:
+        """Delete it; what it was. Raises ApiError: 400 for what is no id, 403 for a voice of the checkpoint, 404."""
+        found = self._own(voice, param)
+        self._catalogue.delete(voice)
+        shutil.rmtree(self._folders / found.folder, ignore_errors=True)
+        return found
+
+    def read_codes(self, voice: Voice) -> list[Array]:
+        """Codes int16 [10, frames] of each recording, read-only.
+
+        Raises:
+            codes.CodesError: they are damaged, or of another codec.
+        """
+        if not voice.folder:
+            return [self._model.voices.voices[voice.id].codes]
+        path = self._folders / voice.folder / CODES
+        return codes_file.read(path, self._model.codec_fingerprint, len(voice.recordings))
+
+    def read_audio(self, voice: Voice) -> list[bytes]:
+        """The file of each recording.
+
+        Raises:
+            ApiError: 500: they can't be read.
+        """
+        folder = self._folders / voice.folder
+        try:
+            return [(folder / _audio_name(number)).read_bytes() for number in range(len(voice.recordings))]
+        except OSError as error:
+            message = f"voice {voice.id!r} can't be read: {error.strerror}"
+            raise ApiError(500, "voice_unreadable", message) from None
+
+    def write_codes(self, voice: Voice, codes: list[Array]) -> None:
+        """Put codes of this codec in the place of those there are; a voice that was deleted meanwhile stays so."""
+        try:
+            content = codes_file.pack(codes, self._model.codec_fingerprint)
+            write_atomically(self._folders / voice.folder / CODES, content)
+        except FileNotFoundError:
+            log.info("a voice was deleted while it was encoded anew")
+
+    def close(self) -> None:
+        self._catalogue.close()
+
+    def _write(self, folder: Path, uploads: list[Upload]) -> int:
+        """The files of a voice, so that they outlast a loss of power; their size in bytes."""
+        files = {_audio_name(number): upload.audio for number, upload in enumerate(uploads)}
+        files[CODES] = codes_file.pack([upload.codes for upload in uploads], self._model.codec_fingerprint)
+        for name, content in files.items():
+            write_atomically(folder / name, content)
+        _sync(folder)
+        _sync(self._folders)
+        return sum(map(len, files.values()))
+
+    def _row(self, voice: str, details: Details, folder: str, size: int, uploads: list[Upload]) -> Voice:
+        now = time.time()
+        recordings = [
+            Recording(upload.text, digest(upload.audio), upload.codes.shape[1] / self._model.frame_rate)
+            for upload in uploads
+        ]
+        named = details._asdict() | {"tags": list(details.tags)}
+        return Voice(id=voice, folder=folder, created=now, updated=now, size=size, recordings=recordings, **named)
+
+    def _put(self, old: str, voice: Voice) -> Voice:
+        changed = msgspec.structs.replace(voice, updated=time.time())
+        if not self._catalogue.replace(old, changed):
+            raise ApiError(404, "voice_not_found", f"voice {old!r} was deleted")
+        return changed
+
+    def _own(self, voice: str, param: str) -> Voice:
+        found = self.find(voice, param)
+        if not found.folder:
+            raise ApiError(403, "voice_read_only", f"{param}: voice {voice!r} belongs to the checkpoint", param)
+        return found
+
+    def _check_free(self, voice: str, param: str) -> None:
+        in_checkpoint = any(name.lower() == voice.lower() for name in self._bundled)
+        if in_checkpoint or self._catalogue.like(voice) is not None:
+            raise taken(voice, param)
+
+    def _hint(self, voice: str) -> str:
+        like = self._catalogue.like(voice)
+        if like is not None:
+            return f"there is {like!r}, and upper and lower case differ"
+        known = self.ids()
+        more = f" and {len(known) - _NAMED_IN_HINT} more" if len(known) > _NAMED_IN_HINT else ""
+        return f"known: {', '.join(known[:_NAMED_IN_HINT])}{more}" if known else "there are none yet"
+
+    def _repair(self) -> None:
+        """Folders without a row are the remains of a crash; rows without a folder have lost theirs by other hands."""
+        voices = self._catalogue.all()
+        for folder in {path.name for path in self._folders.iterdir()} - {voice.folder for voice in voices}:
+            shutil.rmtree(self._folders / folder, ignore_errors=True)
+        for voice in voices:
+            if not (self._folders / voice.folder).is_dir():
+                log.warning("voice %r has lost its files, and is no longer listed", voice.id)
+                self._catalogue.delete(voice.id)
+
+
+def _bundled(name: str, reference: Reference, frame_rate: float) -> Voice:
+    recording = Recording(reference.text, "", reference.codes.shape[1] / frame_rate)
+    return Voice(name, "", name, "", "public", [], _CHECKPOINT, 0.0, 0.0, 0, [recording])
+
+
+def _audio_name(number: int) -> str:
+    return f"{number}.audio"
+
+
+def _sync(directory: Path) -> None:
+    """Make the names in a directory last."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,116 @@
+"""Voices as requests use them: found, encoded when they must be, and given as references of a prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from common.config import Gateway as Settings
+from common.messages import Array
+from gateway import reference_audio
+from gateway.engine import Engine, EngineError
+from gateway.errors import from_failure
+from gateway.metrics import GatewayMetrics
+from gateway.model import ServedModel
+from gateway.prompt import Reference
+from gateway.reference_audio import AudioError
+from gateway.voices.catalogue import Voice
+from gateway.voices.clips import Clips
+from gateway.voices.codes import CodesError
+from gateway.voices.flights import SingleFlight
+from gateway.voices.library import Details, Library, Upload
+
+log = logging.getLogger(__name__)
+
+DECODERS = 2  # threads that read recordings: each may hold a minute of sound in memory
+
+
+class Voices:
+    """The library and the cache of clips, before one engine."""
+
+    def __init__(
+        self, directory: Path, model: ServedModel, engine: Engine, settings: Settings, metrics: GatewayMetrics
+    ) -> None:
+        """Raises OSError: the library can't be used."""
+        self.library = Library(directory, model, settings.max_voices, settings.max_voice_bytes)
+        self.default = model.voices.default
+        self._rate, self._seconds = model.sample_rate, settings.reference_seconds
+        self._engine, self._metrics = engine, metrics
+        self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="recordings")
+        self._clips = Clips(self._encode, settings.reference_cache_bytes, metrics)
+        self._renewals: SingleFlight[str, list[Array]] = SingleFlight()
+        self._measure(self.library.totals())
+
+    async def references(self, voice: str, param: str = "reference_id") -> list[Reference]:
+        """The recordings of a voice, one after another.
+
+        Raises:
+            ApiError: 400: no such voice; or its codes are of another codec and can't be made anew.
+        """
+        found = await asyncio.to_thread(self.library.find, voice, param, 400)
+        try:
+            codes = await asyncio.to_thread(self.library.read_codes, found)
+        except CodesError as error:
+            log.info("encoding a voice anew: %s", error)
+            codes = await self._renewals.run(found.folder, lambda: self._renew(found))
+        texts = [recording.text for recording in found.recordings]
+        return [Reference(text, array) for text, array in zip(texts, codes, strict=True)]
+
+    async def clip(self, audio: bytes, param: str) -> Array:
+        """Codes int16 [10, frames], read-only, of a recording that comes with a request.
+
+        Raises:
+            ApiError: 400, naming ``param``: not audio that can be used; or the engine refused or failed.
+        """
+        try:
+            return await self._clips.codes(audio)
+        except AudioError as error:
+            raise error.named(param) from None
+
+    async def add(self, voice: str, details: Details, recordings: list[tuple[bytes, str]], param: str) -> Voice:
+        """Add a voice of recordings and what is said in them. ``param``: the recordings' name in errors.
+
+        Raises:
+            ApiError: 400: what is no id, or audio that can't be used; 409: taken or full; or the engine refused.
+        """
+        await asyncio.to_thread(self.library.check_new, voice)
+        uploads = [Upload(audio, text, await self.clip(audio, param)) for audio, text in recordings]
+        added = await asyncio.to_thread(self.library.add, voice, details, uploads)
+        self._measure(await asyncio.to_thread(self.library.totals))
+        return added
+
+    async def delete(self, voice: str, param: str = "reference_id") -> None:
+        """Delete a voice, and what caches hold of it. Raises ApiError: 400, 403, 404."""
+        deleted = await asyncio.to_thread(self.library.delete, voice, param)
+        for recording in deleted.recordings:
+            self._clips.forget(recording.digest)
+        self._measure(await asyncio.to_thread(self.library.totals))
+
+    def close(self) -> None:
+        self._decoders.shutdown(wait=False, cancel_futures=True)
+        self.library.close()
+
+    async def _renew(self, voice: Voice) -> list[Array]:
+        recordings = await asyncio.to_thread(self.library.read_audio, voice)
+        codes = [await self.clip(audio, "reference_id") for audio in recordings]
+        await asyncio.to_thread(self.library.write_codes, voice, codes)
+        return codes
+
+    async def _encode(self, audio: bytes) -> Array:
+        samples = await self._decode(audio)
+        try:
+            return await self._engine.encode(uuid.uuid4().hex, samples)
+        except EngineError as error:
+            raise from_failure(error.failure) from None
+
+    async def _decode(self, audio: bytes) -> Array:
+        decode = partial(reference_audio.decode, audio, self._rate, self._seconds)
+        return await asyncio.get_running_loop().run_in_executor(self._decoders, decode)
+
+    def _measure(self, totals: tuple[int, int]) -> None:
+        self._metrics.voices.set(totals[0])
+        self._metrics.voice_bytes.set(totals[1])
