@@ -143,6 +143,13 @@ class Extend(Body, frozen=True):
     last: bool
 
 
+class Vocode(Body, frozen=True):
+    """Make sound of codes that are there already. Array: codes int16 [frames, 10]. Ends as a request does."""
+
+    request: str
+    client: str = ""
+
+
 class Cancel(Body, frozen=True):
     """The client of a request has gone, or was too slow."""
 
@@ -312,6 +319,7 @@ AnyBody: TypeAlias = (
     | Shutdown
     | Submit
     | Extend
+    | Vocode
     | Cancel
     | Credit
     | EncodeAudio

@@ -39,6 +39,7 @@ from common.messages import (
     Ping,
     Pong,
     Submit,
+    Vocode,
     Welcome,
     pack,
     unpack,
@@ -165,6 +166,16 @@ class Engine:
         stream = Stream(body.request, body.output, self._give_credit, self._close, self._extend)
         stream.prompt_tokens = sum(body.turns)
         self._streams[body.request] = stream
+        return stream
+
+    def submit_codes(self, request: str, client: str, codes: Array) -> Stream:
+        """Make sound of codes, int16 [10, frames]. Close the stream when done with it, whatever happened.
+
+        Raises:
+            EngineError: the scheduler is not there.
+        """
+        self._tell(Vocode(request, client), [codes.T])
+        stream = self._streams[request] = Stream(request, "audio", self._give_credit, self._close, self._extend)
         return stream
 
     async def encode(self, request: str, samples: Array) -> Array:

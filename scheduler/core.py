@@ -30,6 +30,7 @@ from common.messages import (
     Shutdown,
     StepDone,
     Submit,
+    Vocode,
     VocoderWorkerHello,
 )
 from scheduler.admission import too_late
@@ -136,30 +137,40 @@ class Scheduler:
     def submit(self, gateway: str, body: Submit, prompt: Array, now: float) -> None:
         """A request arrives. ``prompt``: int32 [11, positions]."""
         request = Request(gateway, body, prompt, now)
-        failure = self._refusal(gateway, body, prompt) or self._refusal_of_the_late(request, now)
+        failure = self._refusal(request) or self._refusal_of_the_long(prompt)
+        self._queue(request, failure or self._refusal_of_the_late(request, now), now)
+
+    def vocode(self, gateway: str, body: Vocode, codes: Array, now: float) -> None:
+        """Codes arrive that want to be sound. ``codes``: int16 [frames, 10]."""
+        request = Request.of_codes(gateway, body, codes, now)
+        self._queue(request, self._refusal(request), now)
+
+    def _queue(self, request: Request, failure: Failure | None, now: float) -> None:
         if failure is not None:
             self.observer.ended("rejected")
-            self._send(gateway, Ended(body.request, "rejected", 0, failure))
+            self._send(request.gateway, Ended(request.id, "rejected", 0, failure))
             return
         self.waiting.add(request)
         self._admit(now)  # at once, so that the queue holds only those who really wait
 
-    def _refusal(self, gateway: str, body: Submit, prompt: Array) -> Failure | None:
-        if self.waiting.get(body.request) is not None or body.request in self.requests:
+    def _refusal(self, request: Request) -> Failure | None:
+        if self.waiting.get(request.id) is not None or request.id in self.requests:
             return Failure(409, "duplicate_request", "a request of this id is under way")
         if self.draining:
             return Failure(503, "draining", "the server is shutting down", retry_after=5)
-        workers = [worker for worker in self.ar_workers.values() if not worker.leaving]
-        if not workers or (body.output == "audio" and not self._usable_vocoders(gateway)):
+        has_ar_worker = any(not worker.leaving for worker in self.ar_workers.values())
+        if not has_ar_worker or (request.audio and not self._usable_vocoders(request.gateway)):
             return Failure(503, "not_ready", "a worker is starting or being restarted", retry_after=2)
-        positions, context = prompt.shape[1], max(worker.context for worker in workers)
-        if positions + LOOK_AHEAD_POSITIONS >= context:
-            return Failure(
-                400, "context_length_exceeded", f"text and references need {positions} of {context} positions"
-            )
         if len(self.waiting) >= self.settings.max_waiting:
             return Failure(429, "queue_full", f"{len(self.waiting)} requests wait already", retry_after=2)
         return None
+
+    def _refusal_of_the_long(self, prompt: Array) -> Failure | None:
+        positions, context = prompt.shape[1], max(worker.context for worker in self.ar_workers.values())
+        if positions + LOOK_AHEAD_POSITIONS < context:
+            return None
+        message = f"text and references need {positions} of {context} positions"
+        return Failure(400, "context_length_exceeded", message)
 
     def _refusal_of_the_late(self, request: Request, now: float) -> Failure | None:
         if request.deadline is None or not self.settings.refuse_late:
@@ -387,6 +398,8 @@ class Scheduler:
             self.waiting.running[request.client] += 1
             self.requests[request.id] = request
             self.observer.admitted(now - request.arrived, request.prompt_tokens, request.prefilled)
+            if request.given:
+                self._finish(request, "stop")
 
     def _place(self, request: Request) -> bool:
         """Find an AR slot, pages for the worst case and, for sound, a vocoder slot; all or nothing."""
@@ -396,12 +409,12 @@ class Scheduler:
             vocoder = max(usable, key=lambda worker: worker.slots.free, default=None)
             if vocoder is None:
                 return False
-        if not any(self._place_on(worker, request) for worker in self._ar_workers_for(request)):
-            return False
-        if vocoder is not None:
+        placed = request.given or any(self._place_on(worker, request) for worker in self._ar_workers_for(request))
+        if placed and vocoder is not None:
             request.vocoder, request.vocoder_lease = vocoder, vocoder.slots.lend()
             vocoder.requests[request.id] = request
-        return True
+            vocoder.unspoken += request.unspoken
+        return placed
 
     def _ar_workers_for(self, request: Request) -> list[ArWorker]:
         """Workers that may take the request: first where most of its prompt lies, then by free slots."""

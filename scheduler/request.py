@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.messages import Array, FinishReason, Submit
+from common.messages import PROMPT_ROWS, Array, FinishReason, Sampling, Submit, Vocode
 from scheduler.prefix_cache import Node
 from scheduler.slots import Lease
 
@@ -32,6 +32,7 @@ class Request:
         self.gateway = gateway
         self.audio = body.output == "audio"
         self.streaming = body.streaming and self.audio
+        self.given = False  # the frames came with the request
         self.sampling = body.sampling
         self.max_frames = body.max_frames
         self.turns = _split(body.turns, prompt)  # int32 [11, positions] each
@@ -68,6 +69,16 @@ class Request:
         self.read = 0
         self.play_end: float | None = None
         self.asked_sound = arrived  # when sound was last asked for
+
+    @classmethod
+    def of_codes(cls, gateway: str, body: Vocode, codes: Array, arrived: float) -> Request:
+        """A request of which all frames are given, int16 [frames, 10], and only sound is wanted."""
+        greedy = Sampling(temperature=0.0, fast_temperature=0.0, top_p=1.0, top_k=1, seed=0)
+        submit = Submit(body.request, "audio", False, greedy, len(codes), [0], None, body.client)
+        request = cls(gateway, submit, np.empty((PROMPT_ROWS, 0), np.int32), arrived)
+        request.given = True
+        request._codes, request.frames = codes.copy(), len(codes)
+        return request
 
     @property
     def prompt_left(self) -> int:

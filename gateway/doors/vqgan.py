@@ -22,7 +22,6 @@ from gateway.streams import Chunk
 MAX_FRAMES = 4096  # of all codes of a request: its sound is held in memory
 
 routes = web.RouteTableDef()
-decoding = web.RouteTableDef()
 
 
 @routes.post("/v1/vqgan/encode")
@@ -37,7 +36,7 @@ async def encode(request: web.Request) -> web.Response:
     return await _reply({"tokens": [codes.tolist() for codes in tokens]})
 
 
-@decoding.post("/v1/vqgan/decode")
+@routes.post("/v1/vqgan/decode")
 async def decode(request: web.Request) -> web.Response:
     """Codes to sound: ``{tokens: [[10 rows of codes], ...]}`` to ``{audios: [float16 samples, ...]}``."""
     gateway = request.app[GATEWAY]
@@ -58,9 +57,7 @@ async def _sound(request: web.Request, codes: Array) -> bytes:
     gateway = request.app[GATEWAY]
     with Session(gateway, "vqgan", "pcm", request[ARRIVAL], request[CLIENT]) as session:
         try:
-            stream = session.stream = gateway.engine.submit_codes(  # type: ignore[attr-defined]
-                session.request, session.client.name, codes
-            )
+            stream = session.stream = gateway.engine.submit_codes(session.request, session.client.name, codes)
         except EngineError as error:
             raise from_failure(error.failure) from None
         pieces = []

@@ -65,6 +65,10 @@ class CoreMachine(RuleBasedStateMachine):
         ends = [frames * (turn + 1) for turn in range(len(turns))]
         self.open.append(self.world.submit(turns, ends, max_frames=25, room=30))
 
+    @rule(frames=st.integers(1, 20))
+    def vocode(self, frames: int) -> None:
+        self.world.vocode(frames)
+
     @rule(turns=st.lists(st.integers(1, 9), max_size=2), frames=st.integers(0, 9), last=st.booleans())
     def extend(self, turns: list[int], frames: int, last: bool) -> None:
         if self.open:
@@ -124,7 +128,8 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule()
     def gateway_lost_and_back(self) -> None:
-        self.cancelled.update(request for request in self.world.jobs if request not in self.world.ended)
+        core = self.world.core
+        self.cancelled.update([*core.requests, *(request.id for request in core.waiting)])
         self.world.core.peer_lost("gateway-0")
         for vocoder in self.world.vocoders:
             self.world.core.attached("gateway-0", vocoder)

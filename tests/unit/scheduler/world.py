@@ -27,6 +27,7 @@ from common.messages import (
     StepDone,
     StepPlan,
     Submit,
+    Vocode,
     VocoderWorkerHello,
 )
 from scheduler.core import Scheduler
@@ -239,6 +240,17 @@ class World:
         prompt[0] = np.arange(sum(turns))
         self.jobs[request] = self.by_seed[seed] = Job(body, ends, prompt)
         self.core.submit(self.gateways[0], body, prompt, self.now)
+        self.carry_out()
+        return request
+
+    def vocode(self, frames: int) -> str:
+        """Sound of given codes."""
+        request = self.name("request")
+        sampling = Sampling(0.0, 0.0, 1.0, 1, len(self.by_seed) + 1)
+        body = Submit(request, "audio", False, sampling, frames + 1, [0], None)
+        self.jobs[request] = self.by_seed[sampling.seed] = Job(body, [frames], np.empty((11, 0), np.int32))
+        codes = np.array([codes_of(sampling.seed, frame) for frame in range(frames)])
+        self.core.vocode(self.gateways[0], Vocode(request), codes, self.now)
         self.carry_out()
         return request
 
