@@ -219,6 +219,7 @@ class World:
         voice: int = 0,
         client: str = "",
         room: int = 0,
+        priority: str = "interactive",
     ) -> str:
         """``voice``: requests of one voice have the same prompt as far as both go."""
         request = self.name("request")
@@ -233,6 +234,7 @@ class World:
             turns=turns,
             deadline=deadline,
             client=client,
+            priority=priority,  # type: ignore[arg-type]
             open=room > 0,
             room=room,
         )

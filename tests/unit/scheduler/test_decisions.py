@@ -1,0 +1,189 @@
+"""Single decisions: who waits, who is refused, who sits out, and what a first chunk is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from common.config import Scheduler as Settings
+from scheduler.costs import LinearCost
+from scheduler.policy import first_chunk
+from tests.unit.scheduler.world import World
+
+
+def make_world(settings: Settings, slots: int = 4, pages: int = 256, vocoder_slots: int = 16) -> World:
+    world = World(settings)
+    world.join_ar(slots=slots, pages=pages, page_size=4, context=512)
+    world.join_vocoder(vocoder_slots)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("step", "call", "frames"),
+    [
+        (0.004, 0.003, 1),  # far quicker than the listener: one frame lasts
+        (0.02, 0.03, 3),
+        (0.031, 0.03, 8),  # hardly quicker: as many as allowed
+        (0.1, 0.01, 8),  # slower than the listener
+    ],
+)
+def test_the_first_chunk_lasts_until_the_second(step: float, call: float, frames: int) -> None:
+    assert first_chunk(step, call, frame_seconds=0.05, least=2, most=8) == frames
+
+
+def test_over_the_bound_is_refused_at_once_with_a_time_to_come_again() -> None:
+    world = make_world(Settings(max_waiting=3), slots=2)
+    requests = [world.submit([4], [30]) for _ in range(8)]
+    refused = [world.ended[request] for request in requests if request in world.ended]
+    assert len(refused) == 3
+    for ended in refused:
+        assert (ended.reason, ended.failure and ended.failure.status) == ("rejected", 429)
+        assert ended.failure is not None
+        assert ended.failure.retry_after is not None
+
+
+def test_who_waits_beyond_its_deadline_is_told() -> None:
+    world = make_world(Settings(refuse_late=False), slots=1)
+    world.submit([4], [100])
+    late = world.submit([4], [5], deadline=2.0)
+    world.now = 1.9
+    world.carry_out()
+    assert late not in world.ended
+    assert world.core.wake_at() == 2.0
+    world.now = 2.0
+    world.carry_out()
+    assert world.ended[late].reason == "timeout"
+
+
+def test_who_cant_have_sound_in_time_is_refused_at_once_and_who_has_no_deadline_waits() -> None:
+    world = make_world(Settings(), slots=1)
+    world.submit([4], [400], max_frames=500)
+    for _ in range(30):
+        world.step()
+        world.call()
+    waiting = world.submit([4], [5], deadline=1.0)
+    world.now += 0.7
+    hasty = world.submit([4], [5], deadline=1.0)
+    assert waiting not in world.ended
+    assert world.ended[hasty].failure is not None
+    assert world.ended[hasty].failure.code == "overloaded"
+    patient = world.submit([4], [5], deadline=None)
+    assert patient not in world.ended
+
+
+def test_clients_share_under_contention_and_one_alone_gets_everything() -> None:
+    world = make_world(Settings(), slots=4)
+    greedy = [world.submit([4], [20], client="greedy") for _ in range(12)]
+    assert len(world.core.requests) == 4, "no cap on an idle machine"
+    modest = [world.submit([4], [20], client="modest") for _ in range(2)]
+    while not all(request in world.ended for request in modest):
+        assert world.step() or world.call()
+        world.read_all()
+    assert sum(request in world.ended for request in greedy) <= 6, "the modest did not wait for the greedy's queue"
+
+
+def test_batch_requests_wait_for_interactive_ones_but_not_for_ever() -> None:
+    world = make_world(Settings(), slots=1)
+    world.submit([4], [3])
+    batch = world.submit([4], [3], priority="batch")
+    late = world.submit([4], [3])
+    order: list[str] = []
+    while len(order) < 2:
+        assert world.step() or world.call()
+        world.read_all()
+        order += [request for request in (batch, late) if request in world.ended and request not in order]
+    assert order == [late, batch]
+    world.submit([4], [3])
+    patient = world.submit([4], [3], priority="batch")
+    world.now += 60.0
+    rival = world.submit([4], [3])
+    while patient not in world.ended:
+        assert rival not in world.ended, "by now its turn has come"
+        assert world.step() or world.call()
+        world.read_all()
+
+
+def test_a_lone_stream_far_ahead_is_neither_parked_nor_paced() -> None:
+    world = make_world(Settings(park_seconds=0.2))
+    request = world.submit([4], [100], max_frames=120)
+    steps = 0
+    while request not in world.ended:
+        assert world.step(), "the worker always has a step"
+        steps += 1
+        world.call()
+        world.read_all()
+    assert steps <= 103
+
+
+def test_a_stream_far_ahead_sits_out_for_one_that_is_not() -> None:
+    world = make_world(Settings(park_seconds=0.5, look_ahead=False))
+    ahead = world.submit([4], [200], max_frames=200)
+    for _ in range(40):
+        world.step()
+        world.call()
+        world.read_all()
+    before = world.core.requests[ahead].frames
+    behind = world.submit([4], [200], max_frames=200)
+    for _ in range(5):
+        world.step()
+    assert world.core.requests[behind].frames >= 4
+    assert world.core.requests[ahead].frames <= before + 1, "but for the step under way"
+
+
+def test_a_file_is_served_with_what_is_left_and_never_starved() -> None:
+    world = make_world(Settings(max_batch=2, look_ahead=False), slots=4)
+    file = world.submit([4], [30], streaming=False)
+    listeners = [world.submit([4], [200], max_frames=200) for _ in range(3)]
+    worst, last = 0.0, world.now
+    while file not in world.ended:
+        frames = world.core.requests[file].frames if file in world.core.requests else 0
+        assert world.step() or world.call()
+        while world.call():
+            pass
+        if file in world.core.requests and world.core.requests[file].frames > frames:
+            worst, last = max(worst, world.now - last), world.now
+    assert worst <= 1.2, "a frame each second at least"
+    assert all(world.ended[listener].frames == 200 for listener in listeners), "listeners went first"
+
+
+def test_a_client_that_does_not_read_holds_back_its_own_sound_only() -> None:
+    world = make_world(Settings(unread_seconds=1.0))
+    stuck = world.submit([4], [100], max_frames=120)
+    other = world.submit([4], [100], max_frames=120)
+    while other not in world.ended or world.sound.get(other, 0) < 100:
+        assert world.step() or world.call()
+        world.core.credit(other, world.sound.get(other, 0))
+        world.carry_out()
+    assert world.sound[stuck] == 20, "one second of sound"
+    assert stuck in world.ended, "the model's part ran to its end, and its pages are free"
+    (worker,) = world.core.ar_workers.values()
+    assert worker.pages.active == 0
+    world.core.cancel(stuck, "slow_client")
+    world.carry_out()
+    world.check_idle()
+
+
+def test_a_cancel_settles_at_the_edge_of_the_steps_in_flight() -> None:
+    world = make_world(Settings())
+    request = world.submit([4], [100], max_frames=120)
+    for _ in range(5):
+        world.step()
+    world.core.cancel(request, "cancelled")
+    world.carry_out()
+    (worker,) = world.core.ar_workers.values()
+    assert worker.pages.active > 0, "the steps in flight still write to them"
+    assert world.step()
+    assert world.step()
+    assert not world.step(), "free within two steps"
+    world.settle()
+    world.check_idle()
+
+
+def test_prices_are_learned() -> None:
+    cost = LinearCost([0.01, 0.0, 0.0])
+    random = np.random.default_rng(3)
+    for _ in range(300):
+        rows, tokens = int(random.integers(1, 100)), int(random.integers(0, 500))
+        cost.add(0.004 + 0.00005 * rows + 0.0000123 * tokens, rows, tokens)
+    assert cost.predict(64, 0) == pytest.approx(0.0072, rel=0.05)
+    assert cost.predict(64, 1000) == pytest.approx(0.0195, rel=0.05)
