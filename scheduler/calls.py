@@ -12,6 +12,9 @@ from scheduler.policy import Policy
 from scheduler.request import Request
 from scheduler.workers import Call, VocoderWorker
 
+SATURATED = 0.9  # share of the time at which a vocoder worker can hardly keep up
+FILLED = 0.5  # of the largest call, to which calls are then filled
+
 
 class PlannedCall(NamedTuple):
     plan: DecodePlan
@@ -29,24 +32,49 @@ def plan_call(worker: VocoderWorker, settings: Settings, policy: Policy, now: fl
     if not ready:
         return None
     ready.sort(key=lambda request: policy.urgency(request, now))
-    items, codes, spoken, room = [], [], [], settings.max_call_frames
+    call = _Builder(worker, settings, now, window)
     for request in ready:
-        unread = request.handed - request.read
-        frames = min(request.unspoken, window - unread, settings.max_chunk, room)
-        if frames == 0:
-            break
+        call.add(request, settings.max_call_frames)
+    if worker.busy_share.value > SATURATED:
+        # Others follow at the price of their frames; a call of their own would cost its base as well.
+        due = set(ready)
+        others = [request for request in worker.requests.values() if request not in due]
+        for request in sorted(others, key=lambda request: policy.urgency(request, now)):
+            call.add(request, int(FILLED * settings.max_call_frames))
+    return call.finish()
+
+
+class _Builder:
+    """Collects one call."""
+
+    def __init__(self, worker: VocoderWorker, settings: Settings, now: float, window: int) -> None:
+        self.worker, self.settings, self.now, self.window = worker, settings, now, window
+        self.items: list[DecodeItem] = []
+        self.codes: list[Array] = []
+        self.spoken: list[tuple[Request, int]] = []
+        self.frames = 0
+
+    def add(self, request: Request, most: int) -> None:
+        """Put a stream's next frames into the call, as far as its client's reading and ``most`` frames in all allow."""
+        room = min(self.window + request.read - request.handed, most - self.frames)
+        frames = min(request.unspoken, self.settings.max_chunk, room)
+        if frames <= 0:
+            return
         assert request.vocoder_lease is not None, "an admitted stream has a vocoder slot"
-        slot = request.vocoder_lease.slot
-        items.append(DecodeItem(request.id, request.gateway, slot, request.handed, frames, request.handed == 0))
-        codes.append(request.codes(request.handed, frames))
+        first, slot = request.handed, request.vocoder_lease.slot
+        self.items.append(DecodeItem(request.id, request.gateway, slot, first, frames, reset=first == 0))
+        self.codes.append(request.codes(first, frames))
         request.handed += frames
-        worker.unspoken -= frames
-        request.asked_sound = now
-        spoken.append((request, request.handed))
-        room -= frames
-    worker.call = Call(worker.calls, spoken, settings.max_call_frames - room)
-    worker.calls += 1
-    return PlannedCall(DecodePlan(worker.call.number, items), [np.concatenate(codes)])
+        request.asked_sound = self.now
+        self.worker.unspoken -= frames
+        self.spoken.append((request, request.handed))
+        self.frames += frames
+
+    def finish(self) -> PlannedCall:
+        worker = self.worker
+        worker.call = Call(worker.calls, self.spoken, self.frames)
+        worker.calls += 1
+        return PlannedCall(DecodePlan(worker.call.number, self.items), [np.concatenate(self.codes)])
 
 
 def _ready(request: Request, worker: VocoderWorker, policy: Policy, now: float, window: int) -> bool:

@@ -302,6 +302,8 @@ class Scheduler:
             raise ProtocolError(f"call {body.call} was not due")
         worker.call = None
         worker.call_seconds.add(body.duration)
+        worker.busy_share.add(min(1.0, body.duration / max(now - worker.free_since, 1e-9)))
+        worker.free_since = now
         self.observer.called(body.duration, len(call.spoken), call.frames)
         for gateway in body.unreachable:
             self._gateway_lost(gateway)

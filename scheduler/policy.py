@@ -15,6 +15,7 @@ from scheduler.workers import ArWorker, VocoderWorker
 
 SAFETY = 1.5  # how much longer than expected a step or a call may take
 RESERVE_SHARE = 0.5  # of the listener's reserve may go by while the next chunk is gathered
+PARKING_GAIN = 0.1  # of a step's time, for which those far ahead sit out
 STARVATION_SECONDS = 1.0  # a request without a clock is served after so long as if it were silent
 
 
@@ -88,9 +89,7 @@ class Playback:
         settings = self._settings
         slacks = {request.id: self._slack(request, situation.now) for request in candidates}
         behind = [request for request in candidates if not settings.park_seconds <= slacks[request.id] < math.inf]
-        others_gain = behind or situation.prefill_rows or situation.queued
-        others_gain = others_gain and not self._pages_are_scarce(worker)
-        chosen = behind if others_gain else candidates
+        chosen = behind if self._parking_pays(worker, len(behind), len(candidates), situation) else candidates
         room = max(0, settings.max_batch - situation.prefill_rows)
         silent = situation.prefill_tokens > 0 or -math.inf in slacks.values()
         if len(chosen) > room or silent:
@@ -135,6 +134,17 @@ class Playback:
             waited = now - request.asked_sound >= STARVATION_SECONDS
             return (-math.inf if waited else math.inf, request.arrived)
         return (-math.inf if request.play_end is None else request.play_end, request.arrived)
+
+    def _parking_pays(self, worker: ArWorker, behind: int, all_: int, situation: Situation) -> bool:
+        """Whether somebody gains if those far ahead sit out: the step is too full, or is over clearly sooner."""
+        others = behind + situation.prefill_rows
+        if behind == all_ or self._pages_are_scarce(worker) or not (others or situation.queued):
+            return False
+        if all_ + situation.prefill_rows > self._settings.max_batch:
+            return True
+        tokens = situation.prefill_tokens
+        shorter = worker.step_cost.predict(others, tokens)
+        return shorter <= (1 - PARKING_GAIN) * worker.step_cost.predict(all_ + situation.prefill_rows, tokens)
 
     def _pages_are_scarce(self, worker: ArWorker) -> bool:
         """Then who is ahead should end soon, and free its pages."""

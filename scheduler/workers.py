@@ -114,6 +114,8 @@ class VocoderWorker:
         self.call: Call | None = None
         self.calls = 0
         self.call_seconds = Average(CALL_GUESS)
+        self.busy_share = Average(0.0)  # of the time between one answer and the next
+        self.free_since = 0.0
         self.encoding: tuple[str, str] | None = None  # (gateway, request) of the clip being encoded
         self.leaving = False
 
