@@ -9,10 +9,11 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+import msgspec
 from aiohttp import web
 
-from gateway import auth, cors, duplicates
-from gateway.doors import account, codes, health, live, openai, page, references, tts, voices, vqgan
+from gateway import auth, cors, duplicates, openapi
+from gateway.doors import account, codes, description, health, live, openai, page, references, tts, voices, vqgan
 from gateway.errors import ApiError, from_http
 from gateway.outlet import STARTED, break_off
 from gateway.services import ARRIVAL, GATEWAY, REQUEST_ID, Gateway
@@ -30,9 +31,10 @@ _COUNTED_METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})  # against the 
 def make_app(gateway: Gateway) -> web.Application:
     app = web.Application(middlewares=[_answer, _admit], client_max_size=gateway.settings.max_body_bytes)
     app[GATEWAY] = gateway
-    for door in (tts, live, openai, codes, references, voices, vqgan, account, health, page):
+    for door in (tts, live, openai, codes, references, voices, vqgan, account, health, page, description):
         app.add_routes(door.routes)
         app.add_routes(_compatible(door.routes))
+    app[description.DOCUMENT] = msgspec.json.encode(openapi.document(app.router.routes(), gateway))
     app.on_response_prepare.append(_add_headers)
     app.on_shutdown.append(_close_sockets)
     return app

@@ -9,73 +9,19 @@ request is kept open, so that the next sentence follows on the same pages.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
-from typing import Literal, NamedTuple
 
 import numpy as np
 
 from common.messages import Array, Failure, FinishReason, Sampling, Submit
 from gateway.engine import Engine, EngineError
-from gateway.prompt import Prompts, Reference
+from gateway.plan import Bounds, Plan, Planner, Reply
+from gateway.prompt import Prompts
 from gateway.streams import Chunk, End, Pause, Stream
 
 AHEAD = 2  # engine requests of one reply at a time
-MARGIN = 4  # positions of the context that stay free, as the engine looks ahead
-OVERHEAD = 24  # positions of a turn's prompt beside its text, about
 PATIENCE = 20  # refusals of a reply that has begun
 HOLD_SECONDS = 0.5  # after each of them
-COUNTED_BYTES = 300  # of text, for which a request's ``max_new_tokens`` hold: the longest chunk of Fish's own server
-
-
-class Reply(NamedTuple):
-    """What holds for all engine requests of a reply. ``max_new_tokens``: frames for every
-    ``COUNTED_BYTES`` of text that are begun, 0: as the text allows."""
-
-    request: str
-    client: str
-    output: Literal["audio", "codes"]
-    streaming: bool
-    sampling: Sampling
-    max_new_tokens: int
-    references: list[Reference]
-    deadline: float | None = None  # seconds in which the first frame is wanted
-
-
-class Bounds(NamedTuple):
-    """What an engine request may take. ``turns``: of one request, None: as many as fit.
-
-    ``open_seconds``: sound for which an open request has room; ``rest_seconds``: how long one is kept open at rest.
-    """
-
-    context: int
-    frame_rate: float
-    turns: int | None
-    turn_bytes: int
-    floor_seconds: float
-    seconds_per_byte: float
-    seconds_per_digit: float
-    open_seconds: float
-    rest_seconds: float
-
-    def seconds(self, text: str) -> float:
-        """The longest that a text may sound."""
-        digits = sum(map(str.isdigit, text))
-        return self.seconds_per_byte * (len(text.encode()) - digits) + self.seconds_per_digit * digits
-
-    def frames(self, seconds: float) -> int:
-        """The most frames of a text that may sound so long."""
-        return min(math.ceil(max(self.floor_seconds, seconds) * self.frame_rate), self.context)
-
-
-class Plan(NamedTuple):
-    """The next engine request: its turns as prompts, and what it leaves room for."""
-
-    prompts: list[Array]
-    texts: list[str]
-    frames: int
-    room: int  # positions for turns to come; 0: it is not open
-    seconds: float  # of sound that those may become
 
 
 class Part:
@@ -102,6 +48,7 @@ class Conversation:
     def __init__(self, engine: Engine, prompts: Prompts, reply: Reply, bounds: Bounds) -> None:
         self.prompt_tokens = 0
         self._engine, self._prompts, self._reply, self._bounds = engine, prompts, reply, bounds
+        self._planner = Planner(prompts, reply, bounds)
         self._pending: deque[str] = deque()
         self._more = True  # to be said
         self._flushed = False
@@ -162,7 +109,7 @@ class Conversation:
             if last.open:
                 self._extend(last)
         elif self._pending and len(self._parts) < AHEAD and self._loop.time() >= self._hold_until:
-            if self._allowed(1, 0.0) < 1:
+            if self._planner.left(self._said, self._generated) < 1:
                 self._pending.clear()
                 self._cut = True
             else:
@@ -259,7 +206,8 @@ class Conversation:
 
     async def _start(self) -> None:
         first = self._generated
-        plan = await asyncio.to_thread(self._plan, list(self._pending), self._more and not self._flushed)
+        more = self._more and not self._flushed
+        plan = await asyncio.to_thread(self._planner.plan, list(self._pending), more, self._said, first)
         self._flushed = False
         for _ in plan.texts:
             self._pending.popleft()
@@ -286,41 +234,6 @@ class Conversation:
         self._started += 1
         self.prompt_tokens += sum(body.turns)
         self._parts.append(Part(stream, first, plan, self._loop.time()))
-
-    def _plan(self, texts: list[str], more: bool) -> Plan:
-        """As many of the texts as fit. ``more`` may follow."""
-        bounds, reply = self._bounds, self._reply
-        prompts = self._prompts.build(texts[:1], reply.references)
-        positions, seconds = prompts[0].shape[1], bounds.seconds(texts[0])
-        for text in texts[1 : bounds.turns]:
-            prompt = self._prompts.later(text)
-            longer = seconds + bounds.seconds(text)
-            if positions + prompt.shape[1] + bounds.frames(longer) + MARGIN > bounds.context:
-                break
-            prompts.append(prompt)
-            positions, seconds = positions + prompt.shape[1], longer
-        taken = texts[: len(prompts)]
-        if more and bounds.turns is None and len(taken) == len(texts):
-            return self._open(Plan(prompts, taken, 0, 0, seconds), positions)
-        return Plan(prompts, taken, self._allowed(bounds.frames(seconds), 0.0), 0, 0.0)
-
-    def _open(self, plan: Plan, positions: int) -> Plan:
-        """With room for turns to come, as far as the context has it: a second of sound takes frames and text."""
-        bounds = self._bounds
-        text_rate = 1 / bounds.seconds_per_byte + OVERHEAD / (bounds.seconds_per_byte * bounds.turn_bytes)
-        room = bounds.context - positions - MARGIN - math.ceil(plan.seconds * bounds.frame_rate)
-        more = min(bounds.open_seconds - plan.seconds, room / (bounds.frame_rate + text_rate))
-        if more <= 0:
-            return plan._replace(frames=self._allowed(bounds.frames(plan.seconds), 0.0), seconds=0.0)
-        frames = self._allowed(bounds.frames(plan.seconds + more), more / bounds.seconds_per_byte)
-        return plan._replace(frames=frames, room=int(more * text_rate), seconds=more)
-
-    def _allowed(self, frames: int, more: float) -> int:
-        """So many frames, or what the request still allows if ``more`` bytes of text are to come."""
-        if not self._reply.max_new_tokens:
-            return frames
-        chunks = math.ceil((self._said + more) / COUNTED_BYTES)
-        return min(frames, self._reply.max_new_tokens * chunks - self._generated)
 
     def _extend(self, part: Part) -> None:
         """Give an open request what fits; end it when something does not, when all is said, or when it rested long."""

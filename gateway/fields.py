@@ -56,13 +56,17 @@ class SpeechRequest(Struct, frozen=True):
     ignored: list[str]
 
 
-class _Prosody(Struct, frozen=True):
+class Prosody(Struct, frozen=True):
+    """How it is said. What ``speed`` may be depends on the dialect."""
+
     speed: float = 1.0
     volume: Annotated[float, Meta(ge=-20, le=20)] = 0.0
     normalize_loudness: bool = True  # checked, without effect
 
 
-class _Fields(Struct, frozen=True):
+class Fields(Struct, frozen=True):
+    """The fields as they are sent, those that are null left out."""
+
     text: str
     format: Format = "mp3"
     streaming: bool = True
@@ -77,7 +81,7 @@ class _Fields(Struct, frozen=True):
     mp3_bitrate: Literal[64, 128, 192] = 128
     opus_bitrate: Annotated[int, Meta(ge=-1000, le=512_000)] = -1000
     sample_rate: int | None = None
-    prosody: _Prosody = _Prosody()
+    prosody: Prosody = Prosody()
     normalize: bool = True
     # Accepted and checked, since clients send them; they have no effect.
     repetition_penalty: Annotated[float, Meta(ge=0.9, le=2)] = 1.0
@@ -135,11 +139,11 @@ def check_text(text: str, param: str, model: ServedModel, settings: Settings) ->
         raise invalid(param, f"holds {token}, which is reserved for the model")
 
 
-def _convert(values: dict[Any, Any]) -> _Fields:
+def _convert(values: dict[Any, Any]) -> Fields:
     named = {name: value for name, value in values.items() if isinstance(name, str)}
     if "references" in named:
         named["references"] = with_plain_audio(named["references"])
-    return convert(named, _Fields)
+    return convert(named, Fields)
 
 
 def convert(values: dict[str, Any], kind: type[T]) -> T:
@@ -160,7 +164,7 @@ def convert(values: dict[str, Any], kind: type[T]) -> T:
         raise ApiError(400, "missing_field", f"{param}: required", param) from None
 
 
-def _delivery(fields: _Fields, model: ServedModel, dialect: Dialect) -> Delivery:
+def _delivery(fields: Fields, model: ServedModel, dialect: Dialect) -> Delivery:
     slowest, fastest = dialect.speed
     if not slowest <= fields.prosody.speed <= fastest:
         raise invalid("prosody.speed", f"{fields.prosody.speed:g} is not {slowest:g} to {fastest:g}")
@@ -175,7 +179,7 @@ def _delivery(fields: _Fields, model: ServedModel, dialect: Dialect) -> Delivery
     )
 
 
-def _sampling(fields: _Fields, model: ServedModel) -> Sampling:
+def _sampling(fields: Fields, model: ServedModel) -> Sampling:
     """A temperature of the request holds for all codes; the checkpoint may set another for codebooks 1 to 9."""
     defaults = model.defaults
     temperature = defaults.temperature if fields.temperature is None else fields.temperature
@@ -191,5 +195,5 @@ def _sampling(fields: _Fields, model: ServedModel) -> Sampling:
 
 def _unknown(values: dict[Any, Any]) -> list[str]:
     """Names of unknown fields, for a header: odd names and long lists are left out."""
-    names = [name for name in values if name not in _Fields.__struct_fields__ and isinstance(name, str)]
+    names = [name for name in values if name not in Fields.__struct_fields__ and isinstance(name, str)]
     return [name for name in names if _SANE_NAME.fullmatch(name)][:_MAX_NAMED_FIELDS]

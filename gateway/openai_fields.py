@@ -10,9 +10,10 @@ from gateway.errors import ApiError, invalid
 from gateway.fields import convert
 from gateway.reference_fields import plain_audio
 
-_RENAMED = {"input": "text", "response_format": "format", "stream": "streaming"}
+RENAMED = {"input": "text", "response_format": "format", "stream": "streaming"}
+"""OpenAI's names of Fish's fields."""
 
-NAMES = {fish: openai for openai, fish in _RENAMED.items()} | {
+NAMES = {fish: openai for openai, fish in RENAMED.items()} | {
     "prosody.speed": "speed",
     "reference_id": "voice",
 }
@@ -25,13 +26,17 @@ _REFERENCE_NAMES = {
 }
 
 
-class _VoiceId(Struct, frozen=True):
+class VoiceName(Struct, frozen=True):
+    """A voice as newer clients of OpenAI's send it."""
+
     id: str
 
 
-class _Own(Struct, frozen=True):
+class OwnFields(Struct, frozen=True):
+    """The fields that only OpenAI's API has."""
+
     model: str = ""
-    voice: str | _VoiceId = ""
+    voice: str | VoiceName = ""
     stream_format: Literal["audio", "sse"] = "audio"
     instructions: str = ""  # checked, without effect
     ref_text: str | None = None
@@ -57,7 +62,7 @@ def translate(values: dict[Any, Any]) -> OpenAIFields:
         ApiError: 400, naming the field.
     """
     given = dict(values)
-    own = convert({name: given.pop(name) for name in _Own.__struct_fields__ if name in given}, _Own)
+    own = convert({name: given.pop(name) for name in OwnFields.__struct_fields__ if name in given}, OwnFields)
     names = dict(NAMES)
     if "ref_audio" in given:
         given["references"] = [_reference(given, own.ref_text)]
@@ -66,7 +71,7 @@ def translate(values: dict[Any, Any]) -> OpenAIFields:
         raise ApiError(400, "missing_field", "ref_audio: required, since there is a ref_text", "ref_audio")
     if "speed" in given:
         given["prosody"] = _prosody(given)
-    for openai, fish in _RENAMED.items():
+    for openai, fish in RENAMED.items():
         if openai in given:
             given[fish] = given.pop(openai)
     events = own.stream_format == "sse"

@@ -13,12 +13,12 @@ from typing import Protocol
 from aiohttp import web
 
 from common.config import ROOT, Config
-from gateway.conversation import Bounds
 from gateway.duplicates import Duplicates
 from gateway.engine import Engine
 from gateway.keys import ENVIRONMENT, Keys
 from gateway.metrics import GatewayMetrics
 from gateway.model import ServedModel
+from gateway.plan import Bounds
 from gateway.script import turn_rules
 from gateway.voices.service import Voices
 

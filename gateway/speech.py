@@ -13,10 +13,11 @@ from aiohttp import web
 from common.messages import FinishReason
 from gateway import body, fields, forms
 from gateway.auth import CLIENT
-from gateway.conversation import Conversation, Reply
+from gateway.conversation import Conversation
 from gateway.engine import EngineError
 from gateway.errors import ApiError, from_failure
 from gateway.fields import FISH, Dialect, SpeechRequest
+from gateway.plan import Reply
 from gateway.prompt import Reference, of_speaker
 from gateway.script import Script
 from gateway.services import GATEWAY, Gateway

@@ -10,10 +10,9 @@ from common.config import Scheduler as Settings
 from common.messages import Array, DecodeItem, DecodePlan
 from scheduler.policy import Policy
 from scheduler.request import Request
-from scheduler.workers import Call, VocoderWorker
+from scheduler.workers import SATURATED, Call, VocoderWorker
 
-SATURATED = 0.9  # share of the time at which a vocoder worker can hardly keep up
-FILLED = 0.5  # of the largest call, to which calls are then filled
+FILLED = 0.5  # of the largest call: to which the calls of a saturated worker are filled
 
 
 class PlannedCall(NamedTuple):

@@ -99,7 +99,7 @@ class Playback:
         return chosen[:room]
 
     def start_at(self, worker: ArWorker, vocoders: list[VocoderWorker], now: float) -> float:
-        """Steps are spaced while every vocoder has its next call's work already, so that more would only queue up.
+        """Steps are spaced while the vocoders can hardly keep up, and have their next call's work already.
 
         Larger steps at larger distances leave the vocoder more of the device. Never for prompts, nor when nobody
         listens as it is made.
@@ -109,7 +109,7 @@ class Playback:
             return now
         if self._pages_are_scarce(worker):
             return now
-        if any(vocoder.call is None or vocoder.unspoken < settings.max_call_frames for vocoder in vocoders):
+        if not all(vocoder.saturated and vocoder.unspoken >= settings.max_call_frames for vocoder in vocoders):
             return now
         if not any(request.streaming for vocoder in vocoders for request in vocoder.requests.values()):
             return now

@@ -14,6 +14,7 @@ from scheduler.slots import SlotPool
 EWMA_WEIGHT = 0.1
 STEP_GUESS = 0.01  # seconds, until the first answer
 CALL_GUESS = 0.01
+SATURATED = 0.9  # share of the time at work above which a vocoder worker can hardly keep up
 
 
 class Average:
@@ -122,3 +123,8 @@ class VocoderWorker:
     @property
     def idle(self) -> bool:
         return not self.requests and self.call is None and self.encoding is None
+
+    @property
+    def saturated(self) -> bool:
+        """Whether it is at work, and can hardly keep up."""
+        return self.call is not None and self.busy_share.value > SATURATED

@@ -48,7 +48,7 @@ async def ready(request: web.Request) -> web.Response:
 async def version(request: web.Request) -> web.Response:
     model = request.app[GATEWAY].model
     return web.json_response(
-        {"name": "shoal", "version": _VERSION, "model": model.name, "sample_rate": model.sample_rate}
+        {"name": "shoal", "version": VERSION, "model": model.name, "sample_rate": model.sample_rate}
     )
 
 
@@ -71,4 +71,4 @@ def _version() -> str:
         return project["version"]
 
 
-_VERSION = _version()
+VERSION = _version()

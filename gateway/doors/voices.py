@@ -26,7 +26,7 @@ MAX_TEXT, MAX_TAGS = 10_000, 100  # characters of a title or description; tags o
 routes = web.RouteTableDef()
 
 
-class _Listing(Struct, frozen=True):
+class Listing(Struct, frozen=True):
     """The query of a listing."""
 
     page_size: Annotated[int, Meta(ge=1, le=1000)] = 10
@@ -36,7 +36,7 @@ class _Listing(Struct, frozen=True):
     sort_by: Literal["score", "task_count", "created_at"] = "score"
 
 
-class _Naming(Struct, frozen=True):
+class Naming(Struct, frozen=True):
     """The parts of a form that say what a voice is called; None: as it was."""
 
     title: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)] | None = None
@@ -47,7 +47,7 @@ class _Naming(Struct, frozen=True):
 
 @routes.get("/model")
 async def list_all(request: web.Request) -> web.Response:
-    query = _checked({name: value for name, value in request.query.items() if value}, _Listing)
+    query = _checked({name: value for name, value in request.query.items() if value}, Listing)
     voices = await asyncio.to_thread(request.app[GATEWAY].voices.library.voices)
     own = request[CLIENT].name if request.query.get("self", "").lower() == "true" else ""
     found = list(_matching(voices, query, own, set(request.query.getall("tag", []))))
@@ -104,7 +104,7 @@ async def delete(request: web.Request) -> web.Response:
     return web.json_response({"status": 200, "message": f"voice {voice!r} deleted"})
 
 
-def _matching(voices: list[Voice], query: _Listing, owner: str, tags: set[str]) -> Iterator[Voice]:
+def _matching(voices: list[Voice], query: Listing, owner: str, tags: set[str]) -> Iterator[Voice]:
     title = query.title.casefold()
     for voice in voices:
         by_owner = (not owner or voice.owner == owner) and query.author_id in ("", voice.owner)
@@ -128,8 +128,8 @@ def _recordings(gateway: Gateway, form: Form) -> list[tuple[bytes, str]]:
     return list(zip(audio, texts, strict=True))
 
 
-def _naming(form: Form) -> _Naming:
-    return _checked({name: texts[0] for name, texts in form.texts.items()}, _Naming)
+def _naming(form: Form) -> Naming:
+    return _checked({name: texts[0] for name, texts in form.texts.items()}, Naming)
 
 
 def _tags(form: Form) -> tuple[str, ...] | None:

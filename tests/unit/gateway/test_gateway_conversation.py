@@ -15,7 +15,8 @@ from common.config import Config, Scheduler
 from common.messages import Failure, Sampling
 from gateway import conversation as module
 from gateway import model
-from gateway.conversation import Conversation, Reply
+from gateway.conversation import Conversation
+from gateway.plan import Reply
 from gateway.prompt import Reference
 from gateway.services import engine_bounds
 from gateway.sound import to_int16
@@ -335,5 +336,66 @@ def test_after_a_flush_the_request_is_ended_if_the_voice_is_sure_to_stay() -> No
             task.cancel()
             talking.close()
             assert engine.closed == ["cancelled"]
+
+    run(test)
+
+
+# What can be said ----------------------------------------------------------------------------------------------------
+
+UNSPEAKABLE = ["...", "!?", "🙂", "👨‍👩‍👧‍👦", "🇫🇷", "\u200b", "\u200f", "-----", "| | |\n|--|--|", "<|speaker:1|> …"]
+
+
+@pytest.mark.parametrize("text", UNSPEAKABLE)
+def test_a_text_without_anything_to_say_is_refused(tmp_path: Path, text: str) -> None:
+    async def test() -> None:
+        for served in (TINY_MODEL, MINI_MODEL):
+            async with serving(tmp_path, served) as client:
+                reply, body = await post(client, text=text)
+                assert (reply.status, b"text" in body, client.engine.submitted) == (400, True, [])
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Hi", "OK.", "a", "km/h and/or a\\b <b> %2F 'x' \"y\"", "café “naïve” ½ \uff1c\uff5cim_end\uff5c\uff1e", "5"],
+)
+def test_whatever_else_is_written_is_said(tmp_path: Path, text: str) -> None:
+    async def test() -> None:
+        for served in (TINY_MODEL, MINI_MODEL):
+            async with serving(tmp_path, served) as client:
+                reply, _ = await post(client, text=text)
+                assert (reply.status, len(client.engine.submitted)) == (200, 1)
+
+    run(test)
+
+
+def test_a_text_in_letters_the_model_does_not_have_is_refused_by_that_model_only(tmp_path: Path) -> None:
+    async def test() -> None:
+        for served, status in ((TINY_MODEL, 200), (MINI_MODEL, 400)):
+            async with serving(tmp_path, served) as client:
+                assert (await post(client, text="你好。"))[0].status == status
+
+    run(test)
+
+
+def test_numbers_are_read_out_for_a_checkpoint_that_asks_for_it_unless_told_otherwise(tmp_path: Path) -> None:
+    async def test() -> None:
+        said = {(MINI, True): "five dollars", (MINI, False): "$5", (None, True): "$5", (None, False): "$5"}
+        for (bundled, normalize), words in said.items():
+            served = MINI_MODEL if bundled else TINY_MODEL
+            async with serving(tmp_path, served) as client:
+                await post(client, text="$5", normalize=normalize)
+                assert np.array_equal(client.engine.submitted[0][1], served.prompts.build([words], [])[0])
+
+    run(test)
+
+
+def test_the_configured_length_of_a_turn_wins_over_the_checkpoint(tmp_path: Path) -> None:
+    async def test() -> None:
+        for configured, requests in ((0, 3), (55, 5), (1000, 1)):
+            async with serving(tmp_path, MINI_MODEL, turn_bytes=configured) as client:
+                await post(client, text=TEXT)
+                assert len(client.engine.submitted) == requests
 
     run(test)

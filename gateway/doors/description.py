@@ -1,0 +1,15 @@
+"""``GET /openapi.json``: the description of the API."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+DOCUMENT: web.AppKey[bytes] = web.AppKey("document", bytes)
+"""The description, made when the application is."""
+
+routes = web.RouteTableDef()
+
+
+@routes.get("/openapi.json")
+async def description(request: web.Request) -> web.Response:
+    return web.Response(body=request.app[DOCUMENT], content_type="application/json")
