@@ -38,7 +38,7 @@ OPENAI = Dialect(24_000, (0.25, 4.0))
 class SpeechRequest(Struct, frozen=True):
     """A valid request. ``voices``: ids, one per speaker; or else ``clips``: recordings in the request itself.
 
-    ``max_new_tokens``: frames for each 300 bytes of text, 0: as the text allows.
+    ``max_new_tokens``: most frames of the reply, 0: as the text allows.
     ``normalize``: whether numbers may be read out in words.
 
     ``ignored``: names of fields that mean nothing here.

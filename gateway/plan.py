@@ -10,12 +10,15 @@ from gateway.prompt import Prompts, Reference
 
 MARGIN = 4  # positions of the context that stay free, as the engine looks ahead
 OVERHEAD = 24  # positions of a turn's prompt beside its text, about
-COUNTED_BYTES = 300  # of text, for which a request's ``max_new_tokens`` hold: the longest chunk of Fish's own server
+COUNTED_BYTES = 300  # of live text, for which ``max_new_tokens`` hold: the longest chunk of Fish's own server
 
 
 class Reply(NamedTuple):
-    """What holds for all engine requests of a reply. ``max_new_tokens``: frames for every
-    ``COUNTED_BYTES`` of text that are begun, 0: as the text allows."""
+    """What holds for all engine requests of a reply.
+
+    ``max_new_tokens``: frames of the whole reply, 0: as the text allows; of a ``live`` one, whose text has no end yet,
+    for every ``COUNTED_BYTES`` of text that are begun.
+    """
 
     request: str
     client: str
@@ -25,6 +28,7 @@ class Reply(NamedTuple):
     max_new_tokens: int
     references: list[Reference]
     deadline: float | None = None  # seconds in which the first frame is wanted
+    live: bool = False
 
 
 class Bounds(NamedTuple):
@@ -104,5 +108,7 @@ class Planner:
 
     def left(self, said: int, frames: int) -> int:
         """Frames that the request still allows, for so many bytes of text, when so many have been made."""
-        most = self._reply.max_new_tokens * math.ceil(said / COUNTED_BYTES) - frames
-        return most if self._reply.max_new_tokens else self._bounds.context
+        most = self._reply.max_new_tokens
+        if most == 0:
+            return self._bounds.context
+        return most * (math.ceil(said / COUNTED_BYTES) if self._reply.live else 1) - frames

@@ -86,8 +86,12 @@ def converse(
     references: list[Reference],
     output: Literal["audio", "codes"],
     deadline: float | None = None,
+    live: bool = False,
 ) -> Conversation:
-    """A reply in the voice of the references, of which nothing has been said yet. ``deadline``: as in :func:`start`."""
+    """A reply in the voice of the references, of which nothing has been said yet.
+
+    ``deadline``: as in :func:`start`. ``live``: its text comes piece by piece.
+    """
     left = None if deadline is None else max(0.001, deadline - asyncio.get_running_loop().time())
     reply = Reply(
         request=session.request,
@@ -98,6 +102,7 @@ def converse(
         max_new_tokens=speech.max_new_tokens,
         references=references,
         deadline=left,
+        live=live,
     )
     conversation = session.stream = Conversation(gateway.engine, gateway.model.prompts, reply, gateway.bounds)
     return conversation

@@ -104,7 +104,7 @@ class Utterance:
     async def _speak(self, session: Session, references: list[Reference], pipeline: Pipeline) -> None:
         gateway, began = self._gateway, asyncio.get_running_loop().time()
         deadline = began + gateway.settings.first_audio_deadline
-        conversation = speech.converse(gateway, session, self._wanted, references, "audio", deadline)
+        conversation = speech.converse(gateway, session, self._wanted, references, "audio", deadline, live=True)
         spoken = Spoken(conversation, pipeline, gateway.encoders)
         conversation.say(self._turns)
         if self._stopped:

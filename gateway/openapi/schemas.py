@@ -29,7 +29,7 @@ DESCRIPTIONS = {
     "temperature": "0: greedy. If absent, as the checkpoint says.",
     "top_p": "If absent, as the checkpoint says.",
     "top_k": "If absent, as the checkpoint says.",
-    "max_new_tokens": "Frames for every 300 bytes of text that are begun; 0: as the text allows.",
+    "max_new_tokens": "Most frames of the reply; 0: as the text allows.",
     "chunk_length": "UTF-8 bytes of speaker turns that are spoken as one batch.",
     "reference_id": "A voice, or one for each speaker. It wins over `references`.",
     "references": "Recordings, by speaker: one or a list of several for each.",

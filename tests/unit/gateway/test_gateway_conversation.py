@@ -136,7 +136,7 @@ def test_turns_share_a_request_while_the_worst_case_of_all_fits(tmp_path: Path) 
 
 
 def test_the_most_frames_go_with_the_text(tmp_path: Path) -> None:
-    """Seconds per byte with a floor, the context, and ``max_new_tokens`` for each 300 bytes."""
+    """Seconds per byte with a floor, the context, and ``max_new_tokens``."""
 
     async def test() -> None:
         async with serving(tmp_path, seconds_per_byte_cap=0.25, turn_bytes=2000) as client:
@@ -145,8 +145,7 @@ def test_the_most_frames_go_with_the_text(tmp_path: Path) -> None:
                 ("x", 0, -int(-30 * rate // 1)),
                 ("é" * 100, 0, -int(-50 * rate // 1)),
                 ("x", 7, 7),
-                ("x" * 300, 7, 7),
-                ("x" * 301, 7, 14),
+                ("x" * 301, 7, 7),
                 ("x", TINY_MODEL.context, -int(-30 * rate // 1)),
             ):
                 await post(client, text=text, max_new_tokens=asked)
