@@ -115,19 +115,31 @@ def test_a_lone_stream_far_ahead_is_neither_parked_nor_paced() -> None:
     assert steps <= 103
 
 
-def test_a_stream_far_ahead_sits_out_for_one_that_is_not() -> None:
+@pytest.mark.parametrize(("per_row", "sits_out"), [(0.01, True), (0.0, False)])
+def test_a_stream_far_ahead_sits_out_only_if_another_gains(per_row: float, sits_out: bool) -> None:
     world = make_world(Settings(park_seconds=0.5, look_ahead=False))
+    (worker,) = world.ar.values()
+    worker.per_row = per_row
     ahead = world.submit([4], [200], max_frames=200)
     for _ in range(40):
         world.step()
         world.call()
         world.read_all()
-    before = world.core.requests[ahead].frames
-    behind = world.submit([4], [200], max_frames=200)
-    for _ in range(5):
+    other = world.submit([4], [200], max_frames=200)
+    for _ in range(3):
         world.step()
-    assert world.core.requests[behind].frames >= 4
-    assert world.core.requests[ahead].frames <= before + 1, "but for the step under way"
+        world.call()
+    before = world.core.requests[ahead].frames, world.core.requests[other].frames
+    for _ in range(10):
+        world.step()
+        world.call()
+        world.read_all()
+    ahead_drew, other_drew = (
+        world.core.requests[ahead].frames - before[0],
+        world.core.requests[other].frames - before[1],
+    )
+    assert other_drew == 10
+    assert (ahead_drew < 5) == sits_out, "where a row costs nothing, nobody gains by its absence"
 
 
 def test_a_file_is_served_with_what_is_left_and_never_starved() -> None:

@@ -62,6 +62,7 @@ class FakeAr:
         self.turns: dict[int, int] = {}
         self.contents: dict[tuple[int, int], bytes] = {}  # (page, offset) to the position's column
         self.prefilled = 0
+        self.per_row = 0.0  # seconds that a row adds to a step
 
     def answer(self, jobs: dict[int, Job]) -> StepDone | None:
         """Execute the oldest plan; its codes and ends are in ``codes`` and ``ended``."""
@@ -90,7 +91,7 @@ class FakeAr:
             rows.append(slot)
         self.codes = np.array([self._draw(slot) for slot in rows], np.int16).reshape(-1, 10)
         self.ended = np.array([self._ends(slot, jobs) for slot in rows], np.uint8)
-        return StepDone(plan.step, 0.01)
+        return StepDone(plan.step, 0.01 + self.per_row * len(rows))
 
     def _prefill(self, prefill: Prefill, columns: Array, jobs: dict[int, Job]) -> None:
         slot = prefill.slot
