@@ -1,7 +1,7 @@
-"""Predicting whether a request can have its first sound in time, so that it is refused at once and need not wait.
+"""Who is refused at once rather than kept waiting: beyond the bounds, or without a chance of first sound in time.
 
-Rules of thumb, each of which refuses: somebody has been silent for most of the deadline already; the work ahead takes
-longer than the deadline; the listeners already served are close to running dry.
+The latter is predicted by rules of thumb, each of which refuses: somebody has been silent for most of the deadline
+already; the work ahead takes longer than the deadline; the listeners already served are close to running dry.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from common.config import Scheduler as Settings
+from common.messages import Failure
+from scheduler.placement import LOOK_AHEAD_POSITIONS
 from scheduler.policy import first_chunk
 from scheduler.request import Request
 from scheduler.waiting import WaitingQueue
@@ -18,6 +20,26 @@ SILENT_SHARE = 0.6  # of the deadline for which somebody may have been silent
 LISTENERS = 20  # below so many, the reserve of the poorest says little
 POOREST_PERCENTILE = 5
 SETTLED_SECONDS = 2.0  # a listener counts once it has had so much sound
+
+
+def refusal(
+    request: Request,
+    waiting: WaitingQueue,
+    ar_workers: list[ArWorker],
+    vocoders: list[VocoderWorker],
+    settings: Settings,
+) -> Failure | None:
+    """Why a request that has just arrived is not queued; None when it is."""
+    positions, context = request.prompt_tokens, max(worker.context for worker in ar_workers)
+    if positions + LOOK_AHEAD_POSITIONS >= context:
+        message = f"text and references need {positions} of {context} positions"
+        return Failure(400, "context_length_exceeded", message)
+    if len(waiting) >= settings.max_waiting:
+        return Failure(429, "queue_full", f"{len(waiting)} requests wait already", retry_after=2)
+    judged = request.deadline is not None and settings.refuse_late
+    if judged and too_late(request, request.arrived, waiting, ar_workers, vocoders, settings):
+        return Failure(503, "overloaded", "first sound is not to be had in time", retry_after=1)
+    return None
 
 
 def seconds_to_first_sound(

@@ -8,7 +8,6 @@ synchronous twin of the loop, which decides by the same code.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from typing import NamedTuple
 
 import numpy as np
@@ -33,19 +32,18 @@ from common.messages import (
     Vocode,
     VocoderWorkerHello,
 )
-from scheduler.admission import too_late
+from scheduler.admission import refusal
 from scheduler.calls import plan_call
+from scheduler.encodes import Clip, Encodes
 from scheduler.observer import Observer
+from scheduler.placement import Placement
 from scheduler.policy import make_policy
-from scheduler.prefix_cache import page_keys
 from scheduler.request import Request
 from scheduler.steps import plan_step
 from scheduler.waiting import WaitingQueue
 from scheduler.workers import ArWorker, VocoderWorker
 
 log = logging.getLogger(__name__)
-
-LOOK_AHEAD_POSITIONS = 1  # a step sent before the end was known may write one position more
 
 
 class ProtocolError(Exception):
@@ -68,12 +66,13 @@ class Scheduler:
         self.frame_seconds = frame_seconds
         self.observer = observer or Observer()
         self.policy = make_policy(settings, frame_seconds)
+        self.placement = Placement(self.policy, settings.prefix_cache)
         self.window = max(1, round(settings.unread_seconds / frame_seconds))
         self.waiting = WaitingQueue()
         self.requests: dict[str, Request] = {}  # admitted, until the last sample
         self.ar_workers: dict[str, ArWorker] = {}
         self.vocoders: dict[str, VocoderWorker] = {}
-        self.encodes: deque[tuple[str, str, Array]] = deque()  # (gateway, request, samples)
+        self.encodes = Encodes(settings.max_encodes)
         self.draining = False
         self._out: list[Outgoing] = []
         self._resting: dict[str, Request] = {}  # admitted, all turns so far spoken, more may come
@@ -119,7 +118,7 @@ class Scheduler:
         for request in [*self.waiting, *self.requests.values()]:
             if request.gateway == gateway:
                 self._abort(request, "cancelled", None)
-        self.encodes = deque(job for job in self.encodes if job[0] != gateway)
+        self.encodes.forget(gateway)
         for vocoder in self.vocoders.values():
             vocoder.attached.discard(gateway)
 
@@ -129,23 +128,21 @@ class Scheduler:
             if not self.ar_workers or (request.audio and not self.vocoders):
                 self._abort(request, "error", failure)
         while self.encodes and not self.vocoders:
-            gateway, job, _ = self.encodes.popleft()
-            self._send(gateway, Encoded(job, failure))
+            clip = self.encodes.next()
+            self._send(clip.gateway, Encoded(clip.request, failure))
 
     # What gateways ask -----------------------------------------------------------------------------------------------
 
     def submit(self, gateway: str, body: Submit, prompt: Array, now: float) -> None:
         """A request arrives. ``prompt``: int32 [11, positions]."""
-        request = Request(gateway, body, prompt, now)
-        failure = self._refusal(request) or self._refusal_of_the_long(prompt)
-        self._queue(request, failure or self._refusal_of_the_late(request, now), now)
+        self._queue(Request(gateway, body, prompt, now), now)
 
     def vocode(self, gateway: str, body: Vocode, codes: Array, now: float) -> None:
         """Codes arrive that want to be sound. ``codes``: int16 [frames, 10]."""
-        request = Request.of_codes(gateway, body, codes, now)
-        self._queue(request, self._refusal(request), now)
+        self._queue(Request.of_codes(gateway, body, codes, now), now)
 
-    def _queue(self, request: Request, failure: Failure | None, now: float) -> None:
+    def _queue(self, request: Request, now: float) -> None:
+        failure = self._refusal(request)
         if failure is not None:
             self.observer.ended("rejected")
             self._send(request.gateway, Ended(request.id, "rejected", 0, failure))
@@ -154,32 +151,16 @@ class Scheduler:
         self._admit(now)  # at once, so that the queue holds only those who really wait
 
     def _refusal(self, request: Request) -> Failure | None:
+        """Why the request is not even queued, if so."""
         if self.waiting.get(request.id) is not None or request.id in self.requests:
             return Failure(409, "duplicate_request", "a request of this id is under way")
         if self.draining:
             return Failure(503, "draining", "the server is shutting down", retry_after=5)
-        has_ar_worker = any(not worker.leaving for worker in self.ar_workers.values())
-        if not has_ar_worker or (request.audio and not self._usable_vocoders(request.gateway)):
+        ar_workers = [worker for worker in self.ar_workers.values() if not worker.leaving]
+        vocoders = self._usable_vocoders(request.gateway)
+        if not ar_workers or (request.audio and not vocoders):
             return Failure(503, "not_ready", "a worker is starting or being restarted", retry_after=2)
-        if len(self.waiting) >= self.settings.max_waiting:
-            return Failure(429, "queue_full", f"{len(self.waiting)} requests wait already", retry_after=2)
-        return None
-
-    def _refusal_of_the_long(self, prompt: Array) -> Failure | None:
-        positions, context = prompt.shape[1], max(worker.context for worker in self.ar_workers.values())
-        if positions + LOOK_AHEAD_POSITIONS < context:
-            return None
-        message = f"text and references need {positions} of {context} positions"
-        return Failure(400, "context_length_exceeded", message)
-
-    def _refusal_of_the_late(self, request: Request, now: float) -> Failure | None:
-        if request.deadline is None or not self.settings.refuse_late:
-            return None
-        vocoders = self._usable_vocoders(request.gateway) if request.audio else []
-        workers = list(self.ar_workers.values())
-        if not too_late(request, now, self.waiting, workers, vocoders, self.settings):
-            return None
-        return Failure(503, "overloaded", "first sound is not to be had in time", retry_after=1)
+        return refusal(request, self.waiting, ar_workers, vocoders, self.settings)
 
     def extend(self, request_id: str, body: Extend, prompt: Array) -> None:
         """More text for an open request. ``prompt``: int32 [11, positions]."""
@@ -212,13 +193,11 @@ class Scheduler:
     def encode(self, gateway: str, request_id: str, samples: Array) -> None:
         """Encode reference audio; answered by :class:`Encoded`."""
         if self.draining or not self.vocoders:
-            failure = Failure(503, "not_ready", "no vocoder worker is ready", retry_after=2)
-            self._send(gateway, Encoded(request_id, failure))
-        elif len(self.encodes) >= self.settings.max_encodes:
-            failure = Failure(429, "queue_full", f"{len(self.encodes)} clips wait to be encoded", retry_after=2)
-            self._send(gateway, Encoded(request_id, failure))
+            failure: Failure | None = Failure(503, "not_ready", "no vocoder worker is ready", retry_after=2)
         else:
-            self.encodes.append((gateway, request_id, samples))
+            failure = self.encodes.add(Clip(gateway, request_id, samples))
+        if failure is not None:
+            self._send(gateway, Encoded(request_id, failure))
 
     # What workers answer ---------------------------------------------------------------------------------------------
 
@@ -368,15 +347,9 @@ class Scheduler:
 
     def leaks(self) -> list[str]:
         """What is held though nothing is under way; meaningful when :meth:`idle`."""
-        found = []
-        for ar_worker in self.ar_workers.values():
-            pool, slots = ar_worker.pages, ar_worker.slots
-            held = {"active pages": pool.active, "reserved pages": pool.reserved, "slots": slots.size - slots.free}
-            found += [f"{ar_worker.name}: {count} {what}" for what, count in held.items() if count]
-        for vocoder in self.vocoders.values():
-            held = {"slots": vocoder.slots.size - vocoder.slots.free, "unspoken frames": vocoder.unspoken}
-            found += [f"{vocoder.name}: {count} {what}" for what, count in held.items() if count]
-        return found
+        workers: list[ArWorker | VocoderWorker] = [*self.ar_workers.values(), *self.vocoders.values()]
+        held = ((worker.name, what, count) for worker in workers for what, count in worker.held().items())
+        return [f"{name}: {count} {what}" for name, what, count in held if count]
 
     def _expire(self, now: float) -> None:
         for request in self.waiting:
@@ -404,58 +377,16 @@ class Scheduler:
                 self._finish(request, "stop")
 
     def _place(self, request: Request) -> bool:
-        """Find an AR slot, pages for the worst case and, for sound, a vocoder slot; all or nothing."""
-        vocoder = None
-        if request.audio:
-            usable = [worker for worker in self._usable_vocoders(request.gateway) if worker.slots.free]
-            vocoder = max(usable, key=lambda worker: worker.slots.free, default=None)
-            if vocoder is None:
-                return False
-        placed = request.given or any(self._place_on(worker, request) for worker in self._ar_workers_for(request))
-        if placed and vocoder is not None:
-            request.vocoder, request.vocoder_lease = vocoder, vocoder.slots.lend()
-            vocoder.requests[request.id] = request
-            vocoder.unspoken += request.unspoken
-        return placed
-
-    def _ar_workers_for(self, request: Request) -> list[ArWorker]:
-        """Workers that may take the request: first where most of its prompt lies, then by free slots."""
-        able = [worker for worker in self.ar_workers.values() if worker.slots.free and not worker.leaving]
-        able = [worker for worker in able if self.policy.may_admit(worker)]
-        if len(able) < 2:
-            return able
-        cached = {worker.incarnation: len(worker.pages.cache.match(self._keys(request, worker))) for worker in able}
-        return sorted(able, key=lambda worker: (-cached[worker.incarnation], -worker.slots.free))
-
-    def _keys(self, request: Request, worker: ArWorker) -> list[bytes]:
-        return page_keys(request.turns[0], worker.page_size) if self.settings.prefix_cache else []
-
-    def _place_on(self, worker: ArWorker, request: Request) -> bool:
-        most_frames = min(request.max_frames, worker.context - request.prompt_tokens - LOOK_AHEAD_POSITIONS)
-        if most_frames < 1:
-            return False
-        keys = self._keys(request, worker)
-        worst_case = worker.pages_for(request.prompt_tokens + most_frames + LOOK_AHEAD_POSITIONS)
-        shared = worker.pages.admit(keys, worst_case)
-        if shared is None:
-            return False
-        request.max_frames, request.keys, request.shared = most_frames, keys, shared
-        request.pages = [node.page for node in shared]
-        request.reserved = worst_case - len(shared)
-        request.position = request.prefilled = len(shared) * worker.page_size
-        request.ar, request.lease = worker, worker.slots.lend()
-        request.slot = request.lease.slot
-        worker.take(request)
-        return True
+        return self.placement.place(request, self.ar_workers.values(), self._usable_vocoders(request.gateway))
 
     def _usable_vocoders(self, gateway: str) -> list[VocoderWorker]:
         return [worker for worker in self.vocoders.values() if gateway in worker.attached and not worker.leaving]
 
     def _start_encode(self, vocoder: VocoderWorker) -> None:
         if self.encodes and vocoder.encoding is None and not vocoder.leaving:
-            gateway, request_id, samples = self.encodes.popleft()
-            vocoder.encoding = (gateway, request_id)
-            self._send(vocoder.incarnation, EncodeAudio(request_id), [samples])
+            clip = self.encodes.next()
+            vocoder.encoding = (clip.gateway, clip.request)
+            self._send(vocoder.incarnation, EncodeAudio(clip.request), [clip.samples])
 
     def _let_go(self) -> None:
         """Let go of workers that want to leave and have nothing left to do."""
@@ -496,29 +427,16 @@ class Scheduler:
             self.waiting.running[request.client] -= 1
             if self.waiting.running[request.client] == 0:
                 del self.waiting.running[request.client]
-        if request.vocoder is not None and request.vocoder_lease is not None:
-            request.vocoder.requests.pop(request.id, None)
-            request.vocoder.unspoken -= request.unspoken
-            request.vocoder.slots.give_back(request.vocoder_lease)
-            request.vocoder = request.vocoder_lease = None
+        if request.vocoder is not None:
+            request.vocoder.give_up(request)
         assert request.reason is not None, "a request ends for a reason"
         self.observer.ended(request.reason)
 
     def _leave_ar(self, request: Request) -> None:
         """Give slot and pages back; a step in flight may still answer for them."""
-        worker = request.ar
-        if worker is None or request.lease is None:
-            return
         self._resting.pop(request.id, None)
-        worker.forget(request)
-        worker.slots.give_back(request.lease)
-        if request.assigned:
-            worker.released.append(request.lease.slot)
-        last_step = worker.in_flight[-1].number if worker.in_flight else -1
-        worker.pages.release(request.pages[len(request.shared) :], request.shared, request.reserved, last_step)
-        if not worker.in_flight:
-            worker.pages.settle(worker.steps)
-        request.ar = request.lease = None
+        if request.ar is not None:
+            request.ar.give_up(request)
 
     def _send(self, peer: str, body: AnyBody, arrays: list[Array] | None = None) -> None:
         self._out.append(Outgoing(peer, body, arrays or []))

@@ -71,13 +71,29 @@ class ArWorker:
         self.leaving = False
 
     def take(self, request: Request) -> None:
-        """A request is admitted; its prompt is to be prefilled."""
+        """A request is admitted, its pages promised; its prompt is to be prefilled."""
+        request.ar, request.lease = self, self.slots.lend()
+        request.slot = request.lease.slot
         self.requests[request.id] = self.prompts[request.id] = request
 
-    def forget(self, request: Request) -> None:
-        """A request has nothing more to ask of this worker."""
+    def give_up(self, request: Request) -> None:
+        """A request gives slot and pages back; a step in flight may still answer for it."""
         for group in (self.requests, self.prompts, self.decoders):
             group.pop(request.id, None)
+        assert request.lease is not None, "it was taken"
+        self.slots.give_back(request.lease)
+        if request.assigned:
+            self.released.append(request.slot)
+        last_step = self.in_flight[-1].number if self.in_flight else -1
+        self.pages.release(request.pages[len(request.shared) :], request.shared, request.reserved, last_step)
+        if not self.in_flight:
+            self.pages.settle(self.steps)
+        request.ar = request.lease = None
+
+    def held(self) -> dict[str, int]:
+        """What requests hold, by kind."""
+        pages, slots = self.pages, self.slots
+        return {"active pages": pages.active, "reserved pages": pages.reserved, "slots": slots.size - slots.free}
 
     def end_turn(self, request: Request) -> None:
         """A turn of the request has ended: its next prompt is to be prefilled, or it rests."""
@@ -119,6 +135,24 @@ class VocoderWorker:
         self.free_since = 0.0
         self.encoding: tuple[str, str] | None = None  # (gateway, request) of the clip being encoded
         self.leaving = False
+
+    def take(self, request: Request) -> None:
+        """A request is admitted."""
+        request.vocoder, request.vocoder_lease = self, self.slots.lend()
+        self.requests[request.id] = request
+        self.unspoken += request.unspoken
+
+    def give_up(self, request: Request) -> None:
+        """A request wants no more sound, and gives its slot back."""
+        del self.requests[request.id]
+        self.unspoken -= request.unspoken
+        assert request.vocoder_lease is not None, "it was taken"
+        self.slots.give_back(request.vocoder_lease)
+        request.vocoder = request.vocoder_lease = None
+
+    def held(self) -> dict[str, int]:
+        """What requests hold, by kind."""
+        return {"slots": self.slots.size - self.slots.free, "unspoken frames": self.unspoken}
 
     @property
     def idle(self) -> bool:
