@@ -304,6 +304,7 @@ class World:
 
     def settle(self) -> None:
         """Answer everything until nothing is left to do."""
+        self.read_all()
         while self.step() or self.call() or self.encode():
             self.read_all()
 
