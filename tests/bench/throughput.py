@@ -2,17 +2,15 @@
 
     python -m tests.bench.throughput --streams 8 16 64               # buffered streams, with look-ahead
     python -m tests.bench.throughput --streams 64 --sync             # the synchronous twin: what a step costs beside
-    python -m tests.bench.throughput --preset h200-s21-fp8 --sweep   # throughput and first sound by concurrency
 
 Workers are cost-model executors (they sleep), everything else is real: gateway, scheduler, transport. Ideal is the time
-of the AR worker's steps alone, one after another without a gap.
+of the AR worker's steps alone, one after another without a gap. ``tests.bench.sweep`` is about concurrency.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import statistics
 import time
 from typing import NamedTuple
 
@@ -30,7 +28,6 @@ class Run(NamedTuple):
     seconds: float
     device_seconds: float  # of the AR worker's steps
     steps: float
-    first_sound: float  # median, seconds
 
     @property
     def frames_per_second(self) -> float:
@@ -42,12 +39,14 @@ def ideal_seconds(model: CostModel, streams: int) -> float:
     return FRAMES * model.step_seconds(streams, 0)
 
 
-def options(preset: str, sync: bool) -> list[str]:
+def options(preset: str, sync: bool = False, frames: int = 0) -> list[str]:
+    """Options of a group of cost-model executors. ``frames``: length of every sequence, 0: endless."""
     settings = {
         "ar_worker.executor": "cost",
         "vocoder_worker.executor": "cost",
         "ar_worker.cost.preset": preset,
         "vocoder_worker.cost.preset": preset,
+        "ar_worker.cost.frames": frames,
         "ar_worker.slots": 128,
         "vocoder_worker.slots": 256,
         "ar_worker.pages": 16384,
@@ -56,11 +55,11 @@ def options(preset: str, sync: bool) -> list[str]:
     return [option for key, value in settings.items() for option in ("--set", f"{key}={value}")]
 
 
-def run(group: Group, streams: int, streaming: bool) -> Run:
-    """Start all streams at once and wait for the last."""
+def run(group: Group, streams: int) -> Run:
+    """Start all streams at once, buffered, and wait for the last."""
 
     async def speak(number: int) -> Reply:
-        fields = {"text": f"Stream {number}.", "seed": number, "format": "wav", "streaming": streaming}
+        fields = {"text": f"Stream {number}.", "seed": number, "format": "wav", "streaming": False}
         return await post(group.base, "/v1/tts", fields | {"max_new_tokens": FRAMES})
 
     async def all_of_them() -> list[Reply]:
@@ -73,7 +72,7 @@ def run(group: Group, streams: int, streaming: bool) -> Run:
     assert all(reply.status == 200 for reply in replies), [reply.status for reply in replies]
     spent = group.metric("shoal_step_seconds_sum") - before[0]
     steps = group.metric("shoal_step_seconds_count") - before[1]
-    return Run(streams, seconds, spent, steps, statistics.median(reply.first_after for reply in replies))
+    return Run(streams, seconds, spent, steps)
 
 
 def main() -> None:
@@ -81,25 +80,20 @@ def main() -> None:
     parser.add_argument("--preset", choices=sorted(COST_MODELS), default="h200-bf16")
     parser.add_argument("--streams", type=int, nargs="+", default=[8, 16, 64])
     parser.add_argument("--sync", action="store_true", help="without look-ahead")
-    parser.add_argument("--sweep", action="store_true", help="streamed replies at 1, 8, 16, 32 and 64 at once")
     arguments = parser.parse_args()
     model = COST_MODELS[arguments.preset]
-    counts = [1, 8, 16, 32, 64] if arguments.sweep else arguments.streams
     with running(*options(arguments.preset, arguments.sync)) as group:
-        run(group, 4, arguments.sweep)  # warm up
-        runs = [run(group, count, arguments.sweep) for count in counts]
-    columns = ("streams", "frames/s", "of ideal", "x of first", "first sound ms", "ms/step beside device")
+        run(group, 4)  # warm up
+        runs = [run(group, count) for count in arguments.streams]
+    columns = ("streams", "frames/s", "of ideal", "ms/step beside device")
     print("  ".join(columns))
     for one in runs:
         share = ideal_seconds(model, one.streams) / one.seconds
         beside = 1000 * (one.seconds - one.device_seconds) / one.steps
-        times = one.frames_per_second / runs[0].frames_per_second
         cells = (
             f"{one.streams}",
             f"{one.frames_per_second:.0f}",
             f"{share:.1%}",
-            f"{times:.1f}",
-            f"{1000 * one.first_sound:.1f}",
             f"{beside:.3f}",
         )
         print("  ".join(cell.rjust(len(column)) for cell, column in zip(cells, columns, strict=True)))
