@@ -19,6 +19,7 @@ ACCEPTED: dict[str, Callable[[bytes], Any]] = {
     "application/msgpack": msgspec.msgpack.decode,
 }
 OFF_LOOP_BYTES = 256 * 1024  # decoding a body larger than this would hold up the sound of others
+MAX_DEPTH = 16  # of maps in one another; no field needs more than two
 
 
 async def read_fields(request: web.Request) -> dict[str, Any]:
@@ -65,10 +66,16 @@ def _fields(decode: Callable[[bytes], Any], raw: bytes, kind: str) -> dict[str, 
     return without_nulls(values)
 
 
-def without_nulls(values: dict[Any, Any]) -> dict[Any, Any]:
-    """A field that is null counts as absent, also in a nested map."""
+def without_nulls(values: dict[Any, Any], depth: int = MAX_DEPTH) -> dict[Any, Any]:
+    """A field that is null counts as absent, also in a nested map.
+
+    Raises:
+        ApiError: 400: maps in one another, more than ``depth`` of them.
+    """
+    if not depth:
+        raise ApiError(400, "invalid_value", f"more than {MAX_DEPTH} maps lie in one another")
     return {
-        name: without_nulls(value) if isinstance(value, dict) else value
+        name: without_nulls(value, depth - 1) if isinstance(value, dict) else value
         for name, value in values.items()
         if value is not None
     }

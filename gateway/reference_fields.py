@@ -13,6 +13,8 @@ from msgspec import Meta, Struct
 from gateway.errors import invalid
 from gateway.voices.ids import VOICE_ID
 
+_LIST_DEPTH = 2  # of ``references``: speakers, and recordings of one
+
 VoiceId: TypeAlias = Annotated[str, Meta(pattern=f"^{VOICE_ID}\\Z")]
 
 
@@ -68,12 +70,12 @@ def with_plain_audio(references: Any) -> Any:
     Raises:
         ApiError: 400: an address instead of a recording. Nothing is ever fetched.
     """
-    return _plain(references, "references")
+    return _plain(references, "references", _LIST_DEPTH)
 
 
-def _plain(value: Any, param: str) -> Any:
-    if isinstance(value, list):
-        return [_plain(entry, f"{param}[{number}]") for number, entry in enumerate(value)]
+def _plain(value: Any, param: str, depth: int) -> Any:
+    if isinstance(value, list) and depth:
+        return [_plain(entry, f"{param}[{number}]", depth - 1) for number, entry in enumerate(value)]
     if isinstance(value, dict) and isinstance(value.get("audio"), str):
         return value | {"audio": plain_audio(value["audio"], f"{param}.audio")}
     return value

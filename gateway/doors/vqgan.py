@@ -41,9 +41,9 @@ async def decode(request: web.Request) -> web.Response:
     """Codes to sound: ``{tokens: [[10 rows of codes], ...]}`` to ``{audios: [float16 samples, ...]}``."""
     gateway = request.app[GATEWAY]
     tokens = _list(await read_fields(request), "tokens", gateway.settings.max_references)
-    codes = [_codes(gateway, rows, f"tokens[{index}]") for index, rows in enumerate(tokens)]
-    if sum(array.shape[1] for array in codes) > MAX_FRAMES:
+    if sum(_frames(gateway, rows, f"tokens[{index}]") for index, rows in enumerate(tokens)) > MAX_FRAMES:
         raise invalid("tokens", f"has more than {MAX_FRAMES} frames in all")
+    codes = [_codes(gateway, rows, f"tokens[{index}]") for index, rows in enumerate(tokens)]
     return await _reply({"audios": [await _sound(request, array) for array in codes]})
 
 
@@ -69,22 +69,30 @@ async def _sound(request: web.Request, codes: Array) -> bytes:
         return b"".join(pieces)
 
 
-def _codes(gateway: Gateway, rows: Any, param: str) -> Array:
+def _frames(gateway: Gateway, rows: Any, param: str) -> int:
+    """How many frames there are in nested lists, which are looked into no further.
+
+    Raises:
+        ApiError: 400: another shape.
+    """
+    books = len(gateway.model.codebook_sizes)
+    if isinstance(rows, list) and len(rows) == books and all(isinstance(row, list) for row in rows):
+        lengths = set(map(len, rows))
+        if len(lengths) == 1 and lengths != {0}:
+            return lengths.pop()
+    raise invalid(param, f"is not {books} rows of as many codes each")
+
+
+def _codes(gateway: Gateway, rows: list[list[Any]], param: str) -> Array:
     """Codes int16 [10, frames] of nested lists.
 
     Raises:
-        ApiError: 400: another shape, or codes beyond their codebooks.
+        ApiError: 400: what is no code, or codes beyond their codebooks.
     """
-    sizes = gateway.model.codebook_sizes
-    try:
-        codes = np.asarray(rows)
-    except ValueError:  # rows of unequal length
-        codes = np.empty(0)
-    if codes.ndim != 2 or len(codes) != len(sizes) or not codes.size or not np.issubdtype(codes.dtype, np.integer):
-        raise invalid(param, f"is not {len(sizes)} rows of as many codes each")
-    if codes.min() < 0 or (codes.max(axis=1) >= sizes).any():
-        raise invalid(param, "holds codes beyond their codebooks")
-    return codes.astype(np.int16)
+    for row, size in zip(rows, gateway.model.codebook_sizes, strict=True):
+        if not all(type(code) is int and 0 <= code < size for code in row):
+            raise invalid(param, "holds codes beyond their codebooks")
+    return np.array(rows, np.int16)
 
 
 def _list(values: dict[str, Any], name: str, most: int) -> list[Any]:

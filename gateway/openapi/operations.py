@@ -75,10 +75,16 @@ def _fields(**properties: Schema) -> dict[str, Schema]:
 _TEXT: Schema = {"type": "string", "minLength": 1}
 _TEXTS: Schema = {"type": "array", "items": _TEXT}
 _NAMING: dict[str, Any] = {"allOf": [named("VoiceNaming")]}
-_AS_JSON: dict[str, Schema] = {"format": {"type": "string", "enum": ["json", "msgpack"]}}
+_AS_JSON: dict[str, Schema] = {"format": {"type": "string", "description": "json: the reply is JSON."}}
 _SOUND_HEADERS = ("X-Seed", "X-Sample-Rate", "X-Ignored-Fields", "X-Frames", "X-Finish-Reason")
 _SOUND = {media_type: {"type": "string", "format": "binary"} for media_type in SOUND_TYPES}
 _TEXT_PAGE: Schema = {"type": "string"}
+_ROWS: Schema = {"type": "array", "items": {"type": "array", "items": {"type": "integer", "minimum": 0}}}
+_CODES: Schema = {
+    "type": "object",
+    "required": ["tokens"],
+    "properties": {"tokens": {"type": "array", "items": _ROWS, "description": "Ten rows of codes for each sound."}},
+}
 _ALIVE = _json(replies.Status)
 _SPEECH_ERRORS = (429, 500, 503)
 _VOICE_ERRORS = (409, 429, 500, 503)
@@ -104,14 +110,14 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/v1/audio/speech"): Operation(
         "speech",
         "Text to sound, for OpenAI's clients",
-        {200: Answer("The sound, as it is made, or in one piece.", _SOUND | {EVENTS: _TEXT_PAGE}, _SOUND_HEADERS)},
+        {200: Answer("The sound, as it is made, or in one piece.", _SOUND | {EVENTS: {}}, _SOUND_HEADERS)},
         {JSON: named(OPENAI_SPEECH), MSGPACK: named(OPENAI_SPEECH)},
         errors=(404, *_SPEECH_ERRORS),
     ),
     ("POST", "/v1/codes"): Operation(
         "speech",
         "Text to the codes of each frame",
-        {200: Answer("An event for each frame, and one for the end.", {EVENTS: _TEXT_PAGE}, _SOUND_HEADERS[:3])},
+        {200: Answer("An event for each frame, and one for the end.", {EVENTS: {}}, _SOUND_HEADERS[:3])},
         {JSON: named(SPEECH), MSGPACK: named(SPEECH), MULTIPART: named(SPEECH_FORM)},
         errors=_SPEECH_ERRORS,
     ),
@@ -171,7 +177,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         },
         errors=_VOICE_ERRORS,
     ),
-    ("GET", "/model/{id}"): Operation("voices", "A voice", _json(replies.FishVoice), errors=(404,)),
+    ("GET", "/model/{id}"): Operation("voices", "A voice", _json(replies.FishVoice), errors=(400, 404)),
     ("PATCH", "/model/{id}"): Operation(
         "voices",
         "Call a voice something else",
@@ -191,7 +197,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "codec",
         "Codes to sound",
         {200: Answer("Samples for each.", {MSGPACK: named("Sounds")})},
-        {JSON: named("Tokens"), MSGPACK: named("Tokens")},
+        {JSON: _CODES, MSGPACK: _CODES},
         errors=_SPEECH_ERRORS,
     ),
     ("POST", "/v1/asr"): Operation("codec", "Nothing: this server does not transcribe", {}, errors=(501,)),

@@ -55,7 +55,6 @@ _OPENAI_DESCRIPTIONS = {
     "ref_text": "What is said in `ref_audio`.",
 }
 _NOT_IN_FORMS = ("references", "features")  # there one field is one part: recordings are files, and lists are JSON
-_LARGEST = 2**63 - 1
 
 
 def components(settings: Settings, context: int) -> dict[str, Schema]:
@@ -75,8 +74,9 @@ def components(settings: Settings, context: int) -> dict[str, Schema]:
 def query_of_listing() -> dict[str, Schema]:
     """The parameters of ``GET /model``."""
     properties: dict[str, Schema] = dict(msgspec.json.schema(Listing)["$defs"]["Listing"]["properties"])
-    properties["page_number"] = properties["page_number"] | {"maximum": _LARGEST}
-    return properties | {"self": {"type": "boolean"}, "tag": {"type": "array", "items": {"type": "string"}}}
+    properties["self"] = {"type": "string", "description": "true: only voices of this key."}
+    properties["tag"] = {"type": "array", "items": {"type": "string"}}
+    return properties
 
 
 def nullable(schema: Schema) -> Schema:
@@ -114,7 +114,7 @@ def _speech(schema: Schema, settings: Settings, context: int, prosody: Schema) -
     properties["text"] = _text(settings)
     properties["max_new_tokens"] = properties["max_new_tokens"] | {"maximum": context}
     properties["sample_rate"] = {"type": "integer", "minimum": RATES[0], "maximum": RATES[1]}
-    properties["prosody"] = _prosody(prosody, FISH)
+    properties["prosody"] = nullable(prosody | {"properties": prosody["properties"] | {"speed": _speed(FISH)}})
     for name in ("reference_id", "references"):
         properties[name] = _bounded(properties[name], settings.max_references)
     for name, description in DESCRIPTIONS.items():
@@ -126,7 +126,9 @@ def _openai(speech: Schema, own: Schema, prosody: Schema) -> Schema:
     """What OpenAI's API calls its fields; all others of Fish's under their own names."""
     ours = {fish: openai for openai, fish in RENAMED.items()}
     properties = {ours.get(name, name): schema for name, schema in speech["properties"].items()}
-    properties |= {"prosody": _prosody(prosody, OPENAI), "speed": _speed(OPENAI), "ref_audio": AUDIO}
+    volume = {name: schema for name, schema in prosody["properties"].items() if name != "speed"}
+    properties["prosody"] = nullable(prosody | {"properties": volume})
+    properties |= {"speed": _speed(OPENAI), "ref_audio": AUDIO}
     for name, schema in own["properties"].items():
         properties[name] = schema | {"description": _OPENAI_DESCRIPTIONS[name]}
     return {"type": "object", "required": ["input"], "properties": properties}
@@ -145,11 +147,6 @@ def _form(speech: Schema) -> Schema:
 
 def _text(settings: Settings) -> Schema:
     return {"type": "string", "minLength": 1, "maxLength": settings.max_text_length}
-
-
-def _prosody(schema: Schema, dialect: Dialect) -> Schema:
-    """Written out, since the range of ``speed`` depends on the door."""
-    return nullable(schema | {"properties": schema["properties"] | {"speed": _speed(dialect)}})
 
 
 def _speed(dialect: Dialect) -> Schema:

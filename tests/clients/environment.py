@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 VENV = HERE / ".venv"
 NODE = HERE / "node"
 INSTALL_SECONDS = 600
-PYTHON_GROUPS = {"sdks": ("sdks",), "agents": ("sdks", "agents")}  # lists of requirements, in order
+PYTHON_GROUPS = {"sdks": ("sdks",), "agents": ("sdks", "agents"), "fuzz": ("fuzz",)}  # lists of requirements, in order
 GROUPS = (*PYTHON_GROUPS, "node")
 
 
@@ -64,7 +64,10 @@ def _python312() -> str:
     """Python 3.12, which some clients ask for, or the one that runs this."""
     ours = sorted(Path.home().glob(".pyenv/versions/3.12.*/bin/python3.12"))
     for python in (*map(str, reversed(ours)), shutil.which("python3.12")):
-        if python and subprocess.run([python, "-c", "import ensurepip, ssl, venv"], capture_output=True).returncode == 0:
+        if (
+            python
+            and subprocess.run([python, "-c", "import ensurepip, ssl, venv"], capture_output=True).returncode == 0
+        ):
             return python
     return sys.executable
 
