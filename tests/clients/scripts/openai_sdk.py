@@ -17,59 +17,51 @@ DEFAULTS: dict[str, Any] = {"model": "gpt-4o-mini-tts", "input": "Hello there.",
 
 
 def create(base: str, key: str, prefix: str = "/v1", **fields: Any) -> dict[str, Any]:
-    with OpenAI(api_key=key, base_url=base + prefix) as client:
-        reply = client.audio.speech.create(**DEFAULTS | fields)
-        return {"media_type": reply.response.headers["content-type"], **heard([reply.content])}
+    reply = OpenAI(api_key=key, base_url=base + prefix).audio.speech.create(**DEFAULTS | fields)
+    return {"media_type": reply.response.headers["content-type"], **heard([reply.content])}
 
 
 def streamed(base: str, key: str, **fields: Any) -> dict[str, Any]:
-    sound = Heard()
-    with OpenAI(api_key=key, base_url=f"{base}/v1") as client:
-        with client.audio.speech.with_streaming_response.create(**DEFAULTS | fields) as reply:
-            for piece in reply.iter_bytes():
-                sound.add(piece)
-            return {"request_id": reply.request_id, **sound.told()}
+    client, sound = OpenAI(api_key=key, base_url=f"{base}/v1"), Heard()
+    with client.audio.speech.with_streaming_response.create(**DEFAULTS | fields) as reply:
+        for piece in reply.iter_bytes():
+            sound.add(piece)
+        return {"request_id": reply.request_id, **sound.told()}
 
 
 def streamed_async(base: str, key: str, **fields: Any) -> dict[str, Any]:
     async def speak() -> dict[str, Any]:
-        sound = Heard()
-        async with AsyncOpenAI(api_key=key, base_url=f"{base}/v1") as client:
-            async with client.audio.speech.with_streaming_response.create(**DEFAULTS | fields) as reply:
-                async for piece in reply.iter_bytes(1024):
-                    sound.add(piece)
+        client, sound = AsyncOpenAI(api_key=key, base_url=f"{base}/v1"), Heard()
+        async with client.audio.speech.with_streaming_response.create(**DEFAULTS | fields) as reply:
+            async for piece in reply.iter_bytes(1024):
+                sound.add(piece)
         return sound.told()
 
     return asyncio.run(speak())
 
 
 def events(base: str, key: str, **fields: Any) -> dict[str, Any]:
-    sound, last = Heard(), {}
-    with OpenAI(api_key=key, base_url=f"{base}/v1") as client:
-        wanted = DEFAULTS | {"stream_format": "sse"} | fields
-        with client.audio.speech.with_streaming_response.create(**wanted) as reply:
-            for line in filter(None, reply.iter_lines()):
-                last = json.loads(line.removeprefix("data: "))
-                sound.add(base64.b64decode(last.get("audio", "")))
+    client, sound, last = OpenAI(api_key=key, base_url=f"{base}/v1"), Heard(), {}
+    wanted = DEFAULTS | {"stream_format": "sse"} | fields
+    with client.audio.speech.with_streaming_response.create(**wanted) as reply:
+        for line in filter(None, reply.iter_lines()):
+            last = json.loads(line.removeprefix("data: "))
+            sound.add(base64.b64decode(last.get("audio", "")))
     return {"end": last, **sound.told()}
 
 
 def lists(base: str, key: str) -> dict[str, Any]:
-    with OpenAI(api_key=key, base_url=f"{base}/v1") as client:
-        models = [model.id for model in client.models.list()]
-        return {"models": models, "model": client.models.retrieve(models[0]).id}
+    client = OpenAI(api_key=key, base_url=f"{base}/v1")
+    models = [model.id for model in client.models.list()]
+    return {"models": models, "model": client.models.retrieve(models[0]).id}
 
 
 def voices(base: str, key: str, recording: str) -> dict[str, Any]:
-    with OpenAI(api_key=key, base_url=f"{base}/v1") as client:
-        created = client.audio.voices.create(
-            name="clara",
-            audio_sample=Path(recording),
-            consent="given",
-            extra_body={"ref_text": "What is said."},
-        )
-        spoken = heard([client.audio.speech.create(**DEFAULTS | {"voice": {"id": created.id}}).content])
-        return {"id": created.id, "name": created.name, "spoken": spoken}
+    client = OpenAI(api_key=key, base_url=f"{base}/v1")
+    text = {"ref_text": "What is said."}  # beyond OpenAI's own fields
+    created = client.audio.voices.create(name="clara", audio_sample=Path(recording), consent="given", extra_body=text)
+    spoken = heard([client.audio.speech.create(**DEFAULTS | {"voice": {"id": created.id}}).content])
+    return {"id": created.id, "name": created.name, "spoken": spoken}
 
 
 def failures(base: str, key: str) -> dict[str, Any]:
