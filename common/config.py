@@ -150,6 +150,21 @@ class VocoderWorker(Section, frozen=True):
     cost: VocoderCost = field(default_factory=VocoderCost)
 
 
+TcpEndpoint = Annotated[str, Meta(pattern=r"^(tcp://[^\s:]+:[0-9]{1,5})?$")]
+
+
+class Transport(Section, frozen=True):
+    """How the processes reach each other: over sockets in the run directory, or over tcp for workers elsewhere.
+
+    A worker on another machine runs with a run directory and a configuration of its own that name the same scheduler:
+    ``python -m ar_worker --run-dir DIR --name ar_worker-b``. The connections are neither encrypted nor authenticated:
+    only on a network that you trust.
+    """
+
+    scheduler: TcpEndpoint = ""  # tcp://HOST:PORT at which the scheduler listens; "": a socket in the run directory
+    audio_host: str = ""  # name or address at which gateways reach this machine's vocoder workers; "": likewise
+
+
 class Supervisor(Section, frozen=True):
     """Starting and stopping the group."""
 
@@ -171,6 +186,7 @@ class Config(Section, frozen=True):
     scheduler: Scheduler = field(default_factory=Scheduler)
     ar_worker: ArWorker = field(default_factory=ArWorker)
     vocoder_worker: VocoderWorker = field(default_factory=VocoderWorker)
+    transport: Transport = field(default_factory=Transport)
     supervisor: Supervisor = field(default_factory=Supervisor)
     log: Log = field(default_factory=Log)
 

@@ -18,9 +18,12 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from common.config import Config
+
 HIGH_WATER_MARK = 16_384  # messages per peer
 LINGER_MS = 500
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
+HEARTBEAT_MS = 1000
 RECONNECT_MS = 50
 MAX_RECONNECT_MS = 500
 MAX_IPC_PATH = 103  # bytes: the smallest limit of the systems (macOS)
@@ -50,6 +53,17 @@ def ipc_endpoint(run_dir: Path, name: str) -> str:
     return f"ipc://{path}"
 
 
+def scheduler_endpoint(config: Config) -> str:
+    """Where the scheduler listens, and all others connect."""
+    return config.transport.scheduler or ipc_endpoint(config.run_path, "scheduler")
+
+
+def audio_endpoint(config: Config, name: str) -> str:
+    """Where the vocoder worker of this name listens for gateways; a tcp port is any free one."""
+    host = config.transport.audio_host
+    return f"tcp://{host}:*" if host else ipc_endpoint(config.run_path, f"{name}.audio")
+
+
 class Context:
     """A ZeroMQ context whose sockets all have the options above."""
 
@@ -57,12 +71,13 @@ class Context:
         self._context = zmq.Context()
         self._sockets: list[zmq.Socket[bytes]] = []
 
-    def router(self, endpoint: str) -> zmq.Socket[bytes]:
+    def router(self, endpoint: str) -> tuple[zmq.Socket[bytes], str]:
+        """A listening ROUTER, and the endpoint it listens at, with its port."""
         socket = self._socket(zmq.ROUTER)
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a peer that connects anew takes its identity along
         socket.bind(endpoint)
-        return socket
+        return socket, socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def dealer(self, endpoint: str, incarnation: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
         """A connecting DEALER, and the monitor on which :func:`connection_events` hears of connections and losses."""
@@ -83,6 +98,9 @@ class Context:
         socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
         socket.setsockopt(zmq.LINGER, LINGER_MS)
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+        # Over tcp, a peer whose machine is gone is noticed by its silence.
+        socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
         self._sockets.append(socket)
         return socket
 

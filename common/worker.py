@@ -67,9 +67,7 @@ class WorkerLink:
         self._hello = hello
         self._scheduler = ""  # incarnation, once welcomed
         self._connected = False
-        self._socket, self._monitor = context.dealer(
-            transport.ipc_endpoint(process.run_dir, "scheduler"), process.incarnation
-        )
+        self._socket, self._monitor = context.dealer(transport.scheduler_endpoint(process.config), process.incarnation)
         self._handlers: dict[zmq.Socket[bytes], Callable[[], None]] = {}
         self._posted: deque[Callable[[], None]] = deque()
         self._wake_reader, self._wake_writer = socket.socketpair()

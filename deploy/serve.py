@@ -19,9 +19,9 @@ from pathlib import Path
 
 from common import config as configuration
 from common.checkpoint import CheckpointError, load_codec_config, load_generation_config, load_model_config
-from common.config import Config, ConfigError
+from common.config import Config, ConfigError, worker_names
 from common.files import write_atomically
-from common.transport import ipc_endpoint
+from common.transport import audio_endpoint
 from deploy.supervision import CONFIG_FILE, programs, supervisor_config
 
 POLL_SECONDS = 0.2
@@ -74,7 +74,8 @@ def check(config: Config) -> None:
     load_generation_config(config.model_dir)
     config.run_path.mkdir(parents=True, exist_ok=True)
     config.data_path.mkdir(parents=True, exist_ok=True)
-    ipc_endpoint(config.run_path, "vocoder_worker.audio")
+    for name, _ in worker_names(config):
+        audio_endpoint(config, name)
     if _alive(config.run_path / "supervisord.pid"):
         raise ConfigError(f"run directory: {config.run_path} is in use by another group")
 

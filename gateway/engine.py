@@ -132,7 +132,7 @@ class Engine:
         self._state: GroupState | None = None
         self._vocoders: dict[str, Link] = {}  # by incarnation
         self._attached: set[str] = set()
-        endpoint = transport.ipc_endpoint(process.run_dir, "scheduler")
+        endpoint = transport.scheduler_endpoint(process.config)
         self._scheduler = Link(context, endpoint, process.incarnation, self._on_scheduler, self._on_scheduler_message)
 
     # What the doors use ----------------------------------------------------------------------------------------------

@@ -10,9 +10,7 @@ from common.config import Scheduler as Settings
 from common.messages import Array, DecodeItem, DecodePlan
 from scheduler.policy import Policy
 from scheduler.request import Request
-from scheduler.workers import SATURATED, Call, VocoderWorker
-
-FILLED = 0.5  # of the largest call: to which the calls of a saturated worker are filled
+from scheduler.workers import Call, VocoderWorker
 
 
 class PlannedCall(NamedTuple):
@@ -34,12 +32,13 @@ def plan_call(worker: VocoderWorker, settings: Settings, policy: Policy, now: fl
     call = _Builder(worker, settings, now, window)
     for request in ready:
         call.add(request, settings.max_call_frames)
-    if worker.busy_share.value > SATURATED:
+    filled = policy.filled(worker)
+    if call.frames < filled:
         # Others follow at the price of their frames; a call of their own would cost its base as well.
         due = set(ready)
         others = [request for request in worker.requests.values() if request not in due]
         for request in sorted(others, key=lambda request: policy.urgency(request, now)):
-            call.add(request, int(FILLED * settings.max_call_frames))
+            call.add(request, filled)
     return call.finish()
 
 

@@ -11,9 +11,10 @@ from typing import NamedTuple, Protocol
 
 from common.config import Scheduler as Settings
 from scheduler.request import Request
-from scheduler.workers import ArWorker, VocoderWorker
+from scheduler.workers import SATURATED, ArWorker, VocoderWorker
 
 SAFETY = 1.5  # how much longer than expected a step or a call may take
+FILLED = 0.5  # of the largest call
 RESERVE_SHARE = 0.5  # of the listener's reserve may go by while the next chunk is gathered
 PARKING_GAIN = 0.1  # of a step's time, for which those far ahead sit out
 STARVATION_SECONDS = 1.0  # a request without a clock is served after so long as if it were silent
@@ -43,6 +44,9 @@ class Policy(Protocol):
     def due(self, request: Request, frames: int, vocoder: VocoderWorker, now: float) -> bool:
         """Whether so many frames of a stream are enough for the next vocoder call."""
 
+    def filled(self, vocoder: VocoderWorker) -> int:
+        """Frames to which a call is filled with what others have, though it is not due."""
+
     def urgency(self, request: Request, now: float) -> tuple[float, ...]:
         """Whose chunk is made first: ascending."""
 
@@ -67,6 +71,9 @@ class Fcfs:
 
     def due(self, request: Request, frames: int, vocoder: VocoderWorker, now: float) -> bool:
         return frames >= self._settings.chunk
+
+    def filled(self, vocoder: VocoderWorker) -> int:
+        return 0
 
     def urgency(self, request: Request, now: float) -> tuple[float, ...]:
         return (request.arrived,)
@@ -128,6 +135,10 @@ class Playback:
         step = request.ar.step_seconds.value if request.ar is not None else 0.0
         call = vocoder.call_seconds.value
         return frames >= first_chunk(step, call, self._frame, settings.min_chunk, settings.max_first_chunk)
+
+    def filled(self, vocoder: VocoderWorker) -> int:
+        """A vocoder that can hardly keep up saves the base cost of small calls."""
+        return int(FILLED * self._settings.max_call_frames) if vocoder.busy_share.value > SATURATED else 0
 
     def urgency(self, request: Request, now: float) -> tuple[float, ...]:
         if not request.streaming:

@@ -69,7 +69,7 @@ class Shell:
         self._core = Scheduler(self._settings, frame_seconds, metrics)
         metrics.watch(self._core)
         self._peers = Peers([name for name, _ in worker_names(process.config)])
-        self._socket = context.router(transport.ipc_endpoint(process.run_dir, "scheduler"))
+        self._socket, _ = context.router(transport.scheduler_endpoint(process.config))
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._next_ping = 0.0
         self._stop_by: float | None = None

@@ -50,8 +50,7 @@ class VocoderWorker:
         self._process = process
         self._executor = executor
         self._metrics = VocoderMetrics(process.registry, executor)
-        endpoint = transport.ipc_endpoint(process.run_dir, f"{process.name}.audio")
-        self._audio = context.router(endpoint)
+        self._audio, endpoint = context.router(transport.audio_endpoint(process.config, process.name))
         self._link = WorkerLink(process, context, VocoderWorkerHello(process.name, executor.slots, endpoint))
         self._link.on_readable(self._audio, self._on_attach)
         self._clip: Clip | None = None

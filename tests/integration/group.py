@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -117,3 +118,10 @@ def costs(step_ms: float = 2.0, call_ms: float = 1.0, **settings: object) -> lis
     }
     chosen |= {key.replace("__", "."): value for key, value in settings.items()}
     return [option for key, value in chosen.items() for option in ("--set", f"{key}={json.dumps(value)}")]
+
+
+def free_port() -> int:
+    """A port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

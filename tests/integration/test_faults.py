@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.client import codes, gather, post, speak
-from tests.integration.group import Group, costs, eventually, running
+from tests.integration.group import Group, costs, eventually, free_port, running
 
 
 @pytest.fixture(scope="module")
@@ -126,9 +126,3 @@ def request(text: str, **fields: object) -> bytes:
     body = json.dumps({"text": text, "format": "pcm"} | fields).encode()
     lines = ["POST /v1/tts HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(body)}"]
     return "\r\n".join([*lines, "", ""]).encode() + body
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from common import config as configuration
 from tests.integration.client import codes, gather, speak
-from tests.integration.group import Group, costs, eventually, running
+from tests.integration.group import ROOT, Group, costs, eventually, free_port, running
 
 
 def test_two_workers_of_each_kind_share_the_work_and_one_may_die() -> None:
@@ -70,3 +74,22 @@ def test_a_new_worker_is_used_at_once_and_a_leaving_one_drains() -> None:
         assert [reply.status for reply in replies] == [200] * 4, "it finished what it had"
         assert took > 1.0
         eventually(group.ready, 60)
+
+
+def test_a_worker_with_a_run_directory_of_its_own_joins_over_tcp(tmp_path: Path) -> None:
+    endpoint = f"tcp://127.0.0.1:{free_port()}"
+    tcp = costs(step_ms=10.0, ar_worker__slots=2, transport__scheduler=endpoint, transport__audio_host="127.0.0.1")
+    with running(*tcp) as group:
+        elsewhere = configuration.resolve(None, [*tcp[1::2], f"run_dir='{tmp_path}'"])
+        configuration.save(elsewhere)
+        command = [sys.executable, "-m", "ar_worker", "--run-dir", str(tmp_path), "--name", "ar_worker-b"]
+        worker = subprocess.Popen(command, cwd=ROOT)
+        try:
+            eventually(lambda: group.metric("shoal_kv_pages") == 2 * 2048, 20)
+            calls = [speak(group.base, f"Stream {n}.", max_new_tokens=100, streaming=False) for n in range(4)]
+            assert [reply.status for reply in gather(*calls)] == [200] * 4
+            worker.terminate()
+            assert worker.wait(20) == 0, "let go by the scheduler"
+            eventually(lambda: group.metric("shoal_kv_pages") == 2048)
+        finally:
+            worker.kill()

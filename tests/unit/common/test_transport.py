@@ -41,7 +41,7 @@ def refused(dealer: zmq.Socket[bytes]) -> bool:
 
 def test_a_message_reaches_the_peer_it_names(context: Context, tmp_path: Path) -> None:
     endpoint = transport.ipc_endpoint(tmp_path, "s")
-    router = context.router(endpoint)
+    router, _ = context.router(endpoint)
     dealer, monitor = context.dealer(endpoint, "me")
     assert eventually(lambda: transport.connection_events(monitor)) == [CONNECTED]
     transport.send(dealer, pack(Ping(), source="me", target=""))
@@ -52,7 +52,7 @@ def test_a_message_reaches_the_peer_it_names(context: Context, tmp_path: Path) -
 
 
 def test_a_missing_peer_is_an_error_at_once(context: Context, tmp_path: Path) -> None:
-    router = context.router(transport.ipc_endpoint(tmp_path, "s"))
+    router, _ = context.router(transport.ipc_endpoint(tmp_path, "s"))
     with pytest.raises(PeerGoneError):
         transport.send(router, [b"x"], "nobody")
 
@@ -60,7 +60,7 @@ def test_a_missing_peer_is_an_error_at_once(context: Context, tmp_path: Path) ->
 def test_a_peer_that_has_gone_is_an_error_and_an_event(context: Context, tmp_path: Path) -> None:
     endpoint = transport.ipc_endpoint(tmp_path, "s")
     other = Context()
-    router = other.router(endpoint)
+    router, _ = other.router(endpoint)
     dealer, monitor = context.dealer(endpoint, "me")
     eventually(lambda: transport.connection_events(monitor))
     transport.send(dealer, [b"hello"])
