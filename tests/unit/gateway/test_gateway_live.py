@@ -318,6 +318,30 @@ def test_what_fails_while_it_is_spoken_is_an_error_too(tmp_path: Path) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("fields", [{"reference_id": "nobody"}, {"top_p": 7}])
+def test_after_an_error_the_connection_stays_until_the_client_has_closed_too(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    """Else what it still sends is answered with a reset, by which it may lose what it has not read."""
+
+    async def test() -> None:
+        async with serving(tmp_path, MINI_MODEL) as client, connected(client, autoclose=False) as socket:
+            await socket.start(text="Some words.", **fields)
+            assert (await socket.finish())["reason"] == "error"
+            assert await socket.closed() == 1000
+            connection = socket.raw.get_extra_info("socket")
+            for _ in range(5):
+                with contextlib.suppress(aiohttp.ClientConnectionError):
+                    await socket.send("text", text="more of them")
+                await asyncio.sleep(0.05)
+                assert connection.fileno() != -1, "the server has left"
+            assert client.gateway.sockets
+            await socket.raw.close()
+            await eventually(lambda: not client.gateway.sockets)
+
+    run(test)
+
+
 def test_a_control_token_in_pieces_and_odd_types_are_refused(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path, MINI_MODEL) as client:
