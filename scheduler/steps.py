@@ -13,6 +13,9 @@ from scheduler.request import Request
 from scheduler.workers import ArWorker, Row, Step
 
 
+LEAST_PREFILL_SHARE = 0.25  # of a step's time, that prompts may always add
+
+
 class PlannedStep(NamedTuple):
     plan: StepPlan
     arrays: list[Array]  # prompt int32 [11, tokens], decode slots int32 [d], page appends int32 [p, 3]
@@ -120,11 +123,15 @@ def _prefill(builder: _Builder, prompts: list[Request], budget: int) -> None:
 
 
 def _budget(worker: ArWorker, settings: Settings, decodes: int) -> int:
-    """Prompt positions of this step: as configured, or as few as keep the step of those who decode within a frame."""
+    """Prompt positions of this step: as configured, or as few as keep the step of those who decode within a frame.
+
+    Where that is hardly possible anyway, prompts may make the step longer by a quarter: nobody is shut out.
+    """
     if decodes == 0:
         return max(settings.prefill_budget, worker.page_size)
     price = worker.step_cost.predict(0, 1) - worker.step_cost.predict(0, 0)
-    room = settings.prefill_share * worker.frame_seconds - worker.step_cost.predict(decodes, 0)
+    alone = worker.step_cost.predict(decodes, 0)
+    room = max(settings.prefill_share * worker.frame_seconds - alone, LEAST_PREFILL_SHARE * alone)
     affordable = int(room / price) if price > 0 else settings.prefill_budget
     return max(worker.page_size, min(settings.prefill_budget, affordable))
 

@@ -63,7 +63,9 @@ class Live:
         self._loop = asyncio.get_running_loop()
         self._utterance: Utterance | None = None  # that takes text, or is still speaking
         self._speaking: asyncio.Task[None] | None = None
-        self._finishing: asyncio.Task[None] | None = None  # has said finish, and may be closing the socket
+        self._waiting: asyncio.Timeout | None = None  # for the next message
+        self._farewell: tuple[int, bytes] | None = None  # with which the socket is to be closed
+        self._ended = asyncio.Event()
         self._failed = False  # what still comes for the utterance that failed means nothing
         self._active = self._loop.time()
 
@@ -71,31 +73,31 @@ class Live:
         """Until the socket is closed, by whom ever."""
         self._gateway.sockets.add(self)
         try:
-            while not self._socket.closed:
-                try:
-                    message = await self._socket.receive(self._patience())
-                except TimeoutError:
+            while self._farewell is None and not self._socket.closed:
+                message = await self._receive()
+                if message is None:
                     await self._idle()
-                    continue
-                self._active = self._loop.time()
-                await self._take(message)
+                else:
+                    self._active = self._loop.time()
+                    await self._take(message)
+            await self._say_farewell()
         finally:
             self._gateway.sockets.discard(self)
             await self._abort()
-            if self._finishing is not None:
-                await asyncio.wait({self._finishing})
+            self._ended.set()
 
     async def leave(self) -> None:
         """The server is shutting down: an idle socket has no reason to stay."""
         if self._speaking is None:
-            await self._close(WSCloseCode.GOING_AWAY, b"the server is shutting down")
+            self._close(WSCloseCode.GOING_AWAY, b"the server is shutting down")
 
     async def cut_off(self) -> None:
         """The server can't wait any longer."""
         if self._speaking is not None:
             await self._abort()
             await self._fail(ApiError(503, "draining", "the server is shutting down", retry_after=5))
-        await self._close(WSCloseCode.GOING_AWAY, b"the server is shutting down")
+        self._close(WSCloseCode.GOING_AWAY, b"the server is shutting down")
+        await self._ended.wait()
 
     # Messages --------------------------------------------------------------------------------------------------------
 
@@ -106,11 +108,11 @@ class Live:
             except ApiError as error:
                 await self._abort()
                 await self._fail(error)
-                await self._finished()
+                self._finished()
         elif message.type is WSMsgType.TEXT:
             await self._abort()
             await self._fail(ApiError(400, "invalid_msgpack", "messages are binary, each a msgpack map"))
-            await self._close(WSCloseCode.UNSUPPORTED_DATA, b"messages are binary")
+            self._close(WSCloseCode.UNSUPPORTED_DATA, b"messages are binary")
 
     async def _obey(self, values: dict[Any, Any]) -> None:
         event = values.get("event")
@@ -165,8 +167,8 @@ class Live:
             if self._request.transport is not None:
                 self._request.transport.abort()
             return
-        self._speaking, self._finishing = None, asyncio.current_task()
-        await self._finished()
+        self._speaking = None
+        self._finished()
 
     async def _sound(self, data: bytes) -> None:
         for begin in range(0, len(data), FRAME_BYTES):
@@ -195,20 +197,43 @@ class Live:
     async def _send(self, values: dict[str, Any]) -> None:
         await self._socket.send_bytes(msgspec.msgpack.encode(values))
 
-    async def _finished(self) -> None:
+    def _finished(self) -> None:
         """After ``finish``: some clients wait for the socket to close, others want to use it again."""
         policy = self._gateway.settings.live_after_finish
         keep = policy == "keep" or (
             policy == "auto" and self._request.headers.get("User-Agent", "").startswith(POOLING)
         )
         if self._gateway.draining:
-            await self._close(WSCloseCode.GOING_AWAY, b"the server is shutting down")
+            self._close(WSCloseCode.GOING_AWAY, b"the server is shutting down")
         elif not keep:
-            await self._close(WSCloseCode.OK, b"")
+            self._close(WSCloseCode.OK, b"")
 
-    async def _close(self, code: int, message: bytes) -> None:
-        with contextlib.suppress(ConnectionError):
-            await self._socket.close(code=code, message=message)
+    def _close(self, code: int, message: bytes) -> None:
+        """Have the socket closed, by the task that reads it.
+
+        Only there does aiohttp wait for the client's part. Else the connection would end at once, what the client still
+        sends would be answered with a reset, and by that it might lose what it has not read yet.
+        """
+        self._farewell = self._farewell or (code, message)
+        if self._waiting is not None and not self._waiting.expired():
+            self._waiting.reschedule(self._loop.time())
+
+    async def _receive(self) -> WSMessage | None:
+        """The next message; None: none has come for long, or the socket is to be closed."""
+        try:
+            async with asyncio.timeout(self._patience()) as self._waiting:
+                return await self._socket.receive()
+        except TimeoutError:
+            return None
+        finally:
+            self._waiting = None
+
+    async def _say_farewell(self) -> None:
+        if self._farewell is not None:
+            code, message = self._farewell
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                async with asyncio.timeout(2 * CLOSE_SECONDS):
+                    await self._socket.close(code=code, message=message)
 
     def _patience(self) -> float:
         return max(0.01, self._active + self._gateway.settings.live_idle_timeout - self._loop.time())
@@ -220,7 +245,7 @@ class Live:
         if self._speaking is not None:
             await self._abort()
             await self._fail(ApiError(408, "idle", "no text for too long", reason="timeout"))
-        await self._close(WSCloseCode.OK, b"idle")
+        self._close(WSCloseCode.OK, b"idle")
 
 
 async def _decode(data: bytes) -> dict[Any, Any]:
