@@ -12,7 +12,6 @@ from scheduler.policy import Policy, Situation
 from scheduler.request import Request
 from scheduler.workers import ArWorker, Row, Step
 
-
 LEAST_PREFILL_SHARE = 0.25  # of a step's time, that prompts may always add
 
 
