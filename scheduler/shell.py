@@ -72,6 +72,7 @@ class Shell:
         self._socket, _ = context.router(transport.scheduler_endpoint(process.config))
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._next_ping = 0.0
+        self._lost_some = False
         self._stop_by: float | None = None
         self._handlers: dict[type, Callable[[str, Any, list[Array]], None]] = {
             Pong: lambda source, body, arrays: None,
@@ -216,6 +217,7 @@ class Shell:
         if incarnation not in self._peers:
             return
         log.warning("lost a peer", extra={"incarnation": incarnation})
+        self._lost_some = True
         self._peers.remove(incarnation, "lost")
         self._core.peer_lost(incarnation)
         self._tell_gateways()
@@ -229,8 +231,10 @@ class Shell:
     # Sending ---------------------------------------------------------------------------------------------------------
 
     def _carry_out(self) -> None:
-        while outgoing := self._core.plan(time.monotonic()):
-            for peer, body, arrays in outgoing:
+        self._lost_some = True
+        while self._lost_some:  # a peer found lost by sending to it is news for the core
+            self._lost_some = False
+            for peer, body, arrays in self._core.plan(time.monotonic()):
                 self._send(peer, body, arrays)
                 if isinstance(body, Shutdown):
                     self._peers.remove(peer, "left")

@@ -19,6 +19,9 @@ from common.timeline import Timeline
 from vocoder_worker.protocol import DecodeOutput
 
 ENCODE_SPAN = 16  # frames
+LOWEST_PITCH = 100.0  # Hz
+FIRST_CODES, SECOND_CODES = 512, 64  # codes that differ in sound
+PITCHES = FIRST_CODES + SECOND_CODES - 1
 
 
 class CostEncodeJob:
@@ -51,7 +54,9 @@ class CostExecutor:
         self.sample_rate, self.hop, self.slots = codec.sample_rate, codec.hop, slots
         self._model = call_model(cost)
         self._timeline = Timeline()
-        self._phase = np.arange(self.hop, dtype=np.float32) / np.float32(codec.sample_rate)
+        pitches = LOWEST_PITCH + np.arange(PITCHES, dtype=np.float32)[:, None]
+        seconds = np.arange(self.hop, dtype=np.float32) / np.float32(codec.sample_rate)
+        self._tones = (0.25 * np.sin(2 * np.pi * pitches * seconds)).astype(np.float32)  # [pitches, hop]
 
     def warm_up(self) -> None:
         """Nothing to warm."""
@@ -60,8 +65,7 @@ class CostExecutor:
         """A quiet tone per frame, of a pitch given by its first two codes."""
         began = time.monotonic()
         duration = self._model.call_seconds(len(codes))
-        pitch = 100.0 + codes[:, 0].astype(np.float32) % 512 + codes[:, 1].astype(np.float32) % 64
-        tones = (0.25 * np.sin(2 * np.pi * pitch[:, None] * self._phase)).astype(np.float32).reshape(-1)
+        tones = self._tones[codes[:, 0] % FIRST_CODES + codes[:, 1] % SECOND_CODES].reshape(-1)
         ends = np.cumsum([item.frames * self.hop for item in items])
         self._timeline.spend(duration, began)
         return DecodeOutput(np.split(tones, ends[:-1]), duration)
