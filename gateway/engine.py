@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -32,6 +33,7 @@ from common.messages import (
     Extend,
     Failure,
     FinishReason,
+    FrameSpan,
     GatewayHello,
     GroupState,
     Message,
@@ -49,6 +51,8 @@ from common.transport import CONNECTED, Context, PeerGoneError
 from gateway.streams import Stream
 
 log = logging.getLogger(__name__)
+
+SPANS_PER_TURN = 4  # each wakes a stream, whose sound is then converted
 
 Handler: TypeAlias = Callable[["Link", Message], None]
 
@@ -129,6 +133,7 @@ class Engine:
         self._streams: dict[str, Stream] = {}
         self._encodes: dict[str, asyncio.Future[Array]] = {}
         self._credits: dict[str, int] = {}
+        self._sounds: deque[tuple[FrameSpan, Array]] = deque()  # received, to be handed to their streams
         self._state: GroupState | None = None
         self._vocoders: dict[str, Link] = {}  # by incarnation
         self._attached: set[str] = set()
@@ -313,6 +318,15 @@ class Engine:
             self._attached.add(link.peer)
             self._try_tell(Attached(link.peer))
         elif isinstance(message.body, Audio):
-            for span, samples in zip(message.body.spans, message.arrays, strict=True):
-                if span.request in self._streams:
-                    self._streams[span.request].add(span, samples)
+            self._sounds.extend(zip(message.body.spans, message.arrays, strict=True))
+            if len(self._sounds) == len(message.body.spans):
+                self._deliver()
+
+    def _deliver(self) -> None:
+        """Hand out some of the sound, and the rest in later turns of the event loop, so that no turn is long."""
+        for _ in range(min(SPANS_PER_TURN, len(self._sounds))):
+            span, samples = self._sounds.popleft()
+            if span.request in self._streams:
+                self._streams[span.request].add(span, samples)
+        if self._sounds:
+            asyncio.get_running_loop().call_soon(self._deliver)

@@ -107,7 +107,8 @@ def parse(
     recordings = clips(fields.references, settings.max_references)
     for clip in recordings:
         check_text(clip.text, f"{clip.param}.text", model, settings)
-    voices = voice_ids(fields.reference_id, settings.max_references)
+    named = voice_ids(fields.reference_id, settings.max_references)
+    voices = [voice for name in named if (voice := settings.fish_voices.get(name, name))]
     if fields.max_new_tokens > model.context:
         raise invalid("max_new_tokens", f"is more than the context of {model.context}")
     return SpeechRequest(

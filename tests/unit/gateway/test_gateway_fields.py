@@ -242,3 +242,13 @@ def test_a_prompt_that_is_too_long_is_the_text_s_fault() -> None:
     error = from_failure(Failure(400, "context_length_exceeded", "too long"))
     assert isinstance(error, ApiError)
     assert (error.status, error.param) == (400, "text")
+
+
+def test_a_voice_that_a_client_names_by_itself_is_the_default(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path, fish_voices={"theirs": ""}) as client:
+            for voice, status in (("theirs", 200), ("other", 400)):
+                reply, _ = await post(client, text="a", reference_id=voice)
+                assert reply.status == status
+
+    run(test)
