@@ -66,9 +66,9 @@ class Gateway(Section, frozen=True):
     open_listings: bool = True  # models and voices are listed without a key
     cors_origins: list[str] = []  # web pages of these origins may use the API; "*": of any
     openai_voices: dict[str, str] = {}  # voice for a name of OpenAI's, or any other alias; "": the default voice
-    fish_voices: dict[str, str] = {  # likewise, for what clients of Fish name by themselves
-        "933563129e564b19a115bedd57b7406a": "",  # LiveKit's plugin
-    }
+    fish_voices: dict[str, str] = field(  # likewise, for what clients of Fish name by themselves: LiveKit's plugin
+        default_factory=lambda: {"933563129e564b19a115bedd57b7406a": ""}
+    )
     openai_models: tuple[str, ...] = ("*tts*", "s1*", "s2*", "speech-*", "kokoro*", "shoal")  # names that mean ours
     drain_timeout: Seconds = 30.0
 
