@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,13 @@ from common import logs, metrics
 from common.config import Config
 from common.files import write_atomically
 from common.transport import new_incarnation
+
+
+def wake_on_signals(descriptor: int) -> None:
+    """Have TERM and INT do no more than write their number to a non-blocking descriptor. From the main thread."""
+    signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
 
 
 class Process(NamedTuple):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
@@ -37,7 +36,7 @@ from common.messages import (
     pack,
     unpack,
 )
-from common.process import Process
+from common.process import Process, wake_on_signals
 from common.transport import CONNECTED, Context, PeerGoneError
 
 INBOX_BOUND = 4096
@@ -83,9 +82,7 @@ class WorkerLink:
     def __enter__(self) -> WorkerLink:
         """Start the I/O thread. Call from the main thread, which becomes the compute thread."""
         sys.setswitchinterval(SWITCH_INTERVAL)
-        signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)  # the number arrives through the wake-up descriptor
+        wake_on_signals(self._wake_writer.fileno())
         self._thread.start()
         return self
 

@@ -342,14 +342,15 @@ class Scheduler:
 
     def idle(self) -> bool:
         """Whether nothing is under way."""
-        workers: list[ArWorker | VocoderWorker] = [*self.ar_workers.values(), *self.vocoders.values()]
-        return not (self.waiting or self.requests or self.encodes) and all(worker.idle for worker in workers)
+        return not (self.waiting or self.requests or self.encodes) and all(worker.idle for worker in self._workers())
 
     def leaks(self) -> list[str]:
         """What is held though nothing is under way; meaningful when :meth:`idle`."""
-        workers: list[ArWorker | VocoderWorker] = [*self.ar_workers.values(), *self.vocoders.values()]
-        held = ((worker.name, what, count) for worker in workers for what, count in worker.held().items())
+        held = ((worker.name, what, count) for worker in self._workers() for what, count in worker.held().items())
         return [f"{name}: {count} {what}" for name, what, count in held if count]
+
+    def _workers(self) -> list[ArWorker | VocoderWorker]:
+        return [*self.ar_workers.values(), *self.vocoders.values()]
 
     def _expire(self, now: float) -> None:
         for request in self.waiting:
@@ -391,12 +392,11 @@ class Scheduler:
     def _let_go(self) -> None:
         """Let go of workers that want to leave and have nothing left to do."""
         all_done = self.draining and self.idle()
-        workers: dict[str, ArWorker | VocoderWorker] = {**self.ar_workers, **self.vocoders}
-        for incarnation, worker in workers.items():
+        for worker in self._workers():
             if all_done or (worker.leaving and worker.idle):
-                self.ar_workers.pop(incarnation, None)
-                self.vocoders.pop(incarnation, None)
-                self._send(incarnation, Shutdown())
+                self.ar_workers.pop(worker.incarnation, None)
+                self.vocoders.pop(worker.incarnation, None)
+                self._send(worker.incarnation, Shutdown())
 
     # Ends ------------------------------------------------------------------------------------------------------------
 

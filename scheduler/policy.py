@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from common.config import Scheduler as Settings
 from scheduler.request import Request
-from scheduler.workers import SATURATED, ArWorker, VocoderWorker
+from scheduler.workers import ArWorker, VocoderWorker
 
 SAFETY = 1.5  # how much longer than expected a step or a call may take
 FILLED = 0.5  # of the largest call
@@ -116,7 +116,8 @@ class Playback:
             return now
         if self._pages_are_scarce(worker):
             return now
-        if not all(vocoder.saturated and vocoder.unspoken >= settings.max_call_frames for vocoder in vocoders):
+        at_work = all(vocoder.call is not None and vocoder.saturated for vocoder in vocoders)
+        if not at_work or any(vocoder.unspoken < settings.max_call_frames for vocoder in vocoders):
             return now
         if not any(request.streaming for vocoder in vocoders for request in vocoder.requests.values()):
             return now
@@ -138,7 +139,7 @@ class Playback:
 
     def filled(self, vocoder: VocoderWorker) -> int:
         """A vocoder that can hardly keep up saves the base cost of small calls."""
-        return int(FILLED * self._settings.max_call_frames) if vocoder.busy_share.value > SATURATED else 0
+        return int(FILLED * self._settings.max_call_frames) if vocoder.saturated else 0
 
     def urgency(self, request: Request, now: float) -> tuple[float, ...]:
         if not request.streaming:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import signal
 import socket
 import time
 from collections.abc import Callable
@@ -46,7 +45,7 @@ from common.messages import (
     pack,
     unpack,
 )
-from common.process import Process
+from common.process import Process, wake_on_signals
 from common.transport import Context, PeerGoneError
 from scheduler.core import ProtocolError, Scheduler
 from scheduler.metrics import SchedulerMetrics
@@ -112,9 +111,7 @@ class Shell:
     def _watch_signals(self) -> None:
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
-        signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)  # the number arrives through the wake-up descriptor
+        wake_on_signals(self._wake_writer.fileno())
 
     def _read_signals(self) -> None:
         try:

@@ -160,5 +160,5 @@ class VocoderWorker:
 
     @property
     def saturated(self) -> bool:
-        """Whether it is at work, and can hardly keep up."""
-        return self.call is not None and self.busy_share.value > SATURATED
+        """Whether it can hardly keep up."""
+        return self.busy_share.value > SATURATED

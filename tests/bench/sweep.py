@@ -20,7 +20,7 @@ from common.config import Scheduler as Settings
 from common.cost_models import COST_MODELS, CostModel
 from scheduler.simulate.cluster import Cluster, Sizes
 from scheduler.simulate.workload import Workload
-from tests.bench.throughput import options
+from tests.bench.throughput import options, print_table
 from tests.integration.client import post
 from tests.integration.group import Group, running
 
@@ -82,7 +82,7 @@ def main() -> None:
         asyncio.run(listen(group, 4, 2.0))  # warm up
         loads = [asyncio.run(listen(group, clients, arguments.seconds)) for clients in arguments.clients]
     columns = ("clients", "frames/s", "x of first", "of simulated", "first sound ms", "simulated ms")
-    print("  ".join(columns))
+    rows = []
     for clients, load in zip(arguments.clients, loads, strict=True):
         simulated = simulate(COST_MODELS[arguments.preset], clients)
         cells = (
@@ -93,7 +93,8 @@ def main() -> None:
             f"{1000 * load.first_sound:.1f}",
             f"{1000 * simulated.first_sound:.1f}",
         )
-        print("  ".join(cell.rjust(len(column)) for cell, column in zip(cells, columns, strict=True)))
+        rows.append(cells)
+    print_table(columns, rows)
 
 
 if __name__ == "__main__":

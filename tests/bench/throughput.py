@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from common.cost_models import COST_MODELS, CostModel
@@ -75,6 +76,12 @@ def run(group: Group, streams: int) -> Run:
     return Run(streams, seconds, spent, steps)
 
 
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    print("  ".join(columns))
+    for row in rows:
+        print("  ".join(cell.rjust(len(column)) for cell, column in zip(row, columns, strict=True)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--preset", choices=sorted(COST_MODELS), default="h200-bf16")
@@ -86,7 +93,7 @@ def main() -> None:
         run(group, 4)  # warm up
         runs = [run(group, count) for count in arguments.streams]
     columns = ("streams", "frames/s", "of ideal", "ms/step beside device")
-    print("  ".join(columns))
+    rows = []
     for one in runs:
         share = ideal_seconds(model, one.streams) / one.seconds
         beside = 1000 * (one.seconds - one.device_seconds) / one.steps
@@ -96,7 +103,8 @@ def main() -> None:
             f"{share:.1%}",
             f"{beside:.3f}",
         )
-        print("  ".join(cell.rjust(len(column)) for cell, column in zip(cells, columns, strict=True)))
+        rows.append(cells)
+    print_table(columns, rows)
 
 
 if __name__ == "__main__":
