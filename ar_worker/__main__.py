@@ -8,7 +8,7 @@ import sys
 from ar_worker.cost import CostExecutor
 from ar_worker.interface import Executor
 from ar_worker.worker import ArWorker
-from common import process
+from common import device_faults, gpu, mps, process
 from common.checkpoint import CheckpointError, load_model_config
 from common.config import Config, threads_per_worker, worker_names
 from common.transport import Context
@@ -40,15 +40,20 @@ def make_executor(config: Config) -> Executor:
 
 def main() -> int:
     this = process.start("ar_worker")
+    settings = this.config.ar_worker
+    mps.prepare(settings.active_thread_percentage, this.config.supervisor.mps_wait)
     try:
-        context_length = load_model_config(this.config.model_dir).max_seq_len
-        executor = make_executor(this.config)
+        with device_faults.watched(this):
+            context_length = load_model_config(this.config.model_dir).max_seq_len
+            executor = make_executor(this.config)
+            log.info("model loaded", extra={"memory_bytes": executor.memory_bytes, "slots": settings.slots})
+            executor.warm_up()
     except CheckpointError as error:
         log.error("can't load the model: %s", error)
         return 1
-    log.info("model loaded", extra={"memory_bytes": executor.memory_bytes, "slots": this.config.ar_worker.slots})
-    executor.warm_up()
-    context = Context()
+    mps.report(str(executor.device))
+    gpu.watch(this.registry, str(executor.device))
+    context = Context(this.keys)
     ArWorker(this, context, executor, context_length).run()
     context.close()
     return 0

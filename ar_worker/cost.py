@@ -12,9 +12,9 @@ import numpy as np
 
 from ar_worker.interface import StepOutput
 from common.config import ArCost
+from common.cost_device import CostDevice
 from common.cost_models import step_model
 from common.messages import Array, StepPlan
-from common.timeline import Timeline
 
 CODEBOOKS = 10
 CODES = 64  # of each codebook
@@ -30,10 +30,12 @@ def codes_of(seeds: Array, frames: Array) -> Array:
 class CostExecutor:
     """See :class:`ar_worker.interface.Executor`. A step costs its base, and so much per row and per prefill token."""
 
+    device = "none"
+
     def __init__(self, slots: int, cost: ArCost) -> None:
         self._model = step_model(cost)
         self._length = cost.frames
-        self._timeline = Timeline()
+        self._device = CostDevice()
         self._seeds = np.zeros(slots, np.int64)
         self._frames = np.zeros(slots, np.int64)
         self.memory_bytes: dict[str, int] = {}
@@ -54,5 +56,5 @@ class CostExecutor:
         codes = codes_of(self._seeds[rows], frames)
         ended = ((self._length > 0) & (frames >= self._length)).astype(np.uint8)
         duration = self._model.step_seconds(len(rows), sum(prefill.tokens for prefill in plan.prefills))
-        self._timeline.spend(duration, arrived)
+        self._device.spend(duration, arrived)
         return StepOutput(codes, ended, duration)

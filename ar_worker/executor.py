@@ -68,6 +68,11 @@ class TorchExecutor:
         self._weight_bytes = tensor_bytes(weights)
 
     @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self._device
+
+    @property
     def memory_bytes(self) -> dict[str, int]:
         """Device memory held for good: ``weights`` and ``kv``."""
         return {"weights": self._weight_bytes, "kv": self._pool.nbytes}

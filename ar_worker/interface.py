@@ -20,6 +20,10 @@ class Executor(Protocol):
     """Executes one step at a time; keeps everything that outlives a step."""
 
     @property
+    def device(self) -> object:
+        """Where it computes; its string is torch's name for it."""
+
+    @property
     def memory_bytes(self) -> dict[str, int]:
         """Memory held for good, by purpose."""
 

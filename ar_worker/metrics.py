@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
 from ar_worker.interface import Executor
+from common.metrics import QUEUE_MESSAGES, QUEUE_MESSAGES_HELP, Families
 
 
 class ArMetrics:
     """What only this process knows; its steps are counted by the scheduler."""
 
     def __init__(self, registry: CollectorRegistry, executor: Executor) -> None:
-        memory = Gauge("shoal_ar_memory_bytes", "Memory of the AR model by use", ["use"], registry=registry)
+        self.families = Families(registry)
+        memory = self.families.gauge("shoal_ar_memory_bytes", "Memory of the AR model, by use.", "use")
         for use, amount in executor.memory_bytes.items():
             memory.labels(use).set(amount)
+        self.queues = self.families.computed(QUEUE_MESSAGES, QUEUE_MESSAGES_HELP, "link")

@@ -23,6 +23,7 @@ class ArWorker:
         settings = process.config.ar_worker
         hello = ArWorkerHello(process.name, settings.slots, settings.pages, settings.page_size, context_length)
         self._link = WorkerLink(process, context, hello)
+        self._metrics.queues.values = self._link.queues
 
     def run(self) -> None:
         """Serve until told to stop. A reset needs nothing: an assignment starts its slot anew."""

@@ -1,34 +1,63 @@
 """One exposition of all processes' metrics, each fetched from its own port, with its name as a label.
 
+Fetching waits and merging computes, so both happen in a thread, and once for all who ask at the same time.
+
 Text in, text out (the Prometheus text format, version 0.0.4): families of the same name become one, in which every
 sample carries the label ``process``; a sample that names a process itself keeps that name.
 """
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from common.metrics import Families
+from gateway import ports
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-TIMEOUT = 1.0  # seconds per process
 
 _OWN_PROCESS = re.compile(r'[{,]process="')
 
 
-def scrape(run_dir: Path) -> str:
-    """The metrics of all processes that wrote a port to the run directory, and which of them answered.
+class Scrapes:
+    """Scrapes of a group, of which at most one runs at a time. A process that hangs costs one thread a second."""
 
-    Waits for sockets: call it from a thread.
-    """
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="scrape")
+        self._running: asyncio.Future[str] | None = None
+
+    async def text(self) -> str:
+        """The metrics of all processes that wrote a port to the run directory, and which of them answered."""
+        if self._running is None or self._running.done():
+            self._running = asyncio.get_running_loop().run_in_executor(self._thread, scrape, self._run_dir)
+        return await asyncio.shield(self._running)  # who asked first may go without spoiling it for others
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def scrape(run_dir: Path) -> str:
+    """See :meth:`Scrapes.text`. Waits for sockets: call it from a thread."""
     ports = {path.stem: path for path in sorted(run_dir.glob("*.metrics"))}
     with ThreadPoolExecutor(max(1, len(ports))) as threads:
         texts = dict(zip(ports, threads.map(_fetch, ports.values()), strict=True))
-    up = "".join(f'shoal_up{{process="{name}"}} {int(text is not None)}\n' for name, text in texts.items())
-    head = "# HELP shoal_up Whether a process answered when its metrics were fetched.\n# TYPE shoal_up gauge\n"
-    return head + up + merge({name: text for name, text in texts.items() if text is not None})
+    registry = CollectorRegistry()
+    up = up_family(Families(registry))
+    for name, text in texts.items():
+        up.labels(name).set(text is not None)
+    answered = {name: text for name, text in texts.items() if text is not None}
+    return generate_latest(registry).decode() + merge(answered)
+
+
+def up_family(families: Families) -> Gauge:
+    """The family that only the one who fetches can know."""
+    return families.gauge("shoal_up", "Whether a process answered when its metrics were fetched.", "process")
 
 
 def merge(texts: dict[str, str]) -> str:
@@ -68,13 +97,5 @@ def _labelled(line: str, process: str) -> str:
 
 def _fetch(port_file: Path) -> str | None:
     """None for a process that does not answer."""
-    try:
-        connection = http.client.HTTPConnection("127.0.0.1", int(port_file.read_text()), timeout=TIMEOUT)
-        try:
-            connection.request("GET", "/metrics")
-            reply = connection.getresponse()
-            return reply.read().decode() if reply.status == 200 else None
-        finally:
-            connection.close()
-    except (OSError, ValueError, http.client.HTTPException):
-        return None
+    data = ports.fetch(port_file, "/metrics")
+    return None if data is None else data.decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from common import process
+from common import device_faults, gpu, mps, process
 from common.checkpoint import CheckpointError, load_codec_config
 from common.config import Config, threads_per_worker, worker_names
 from common.transport import Context
@@ -29,15 +29,19 @@ def make_executor(config: Config) -> Executor:
 
 def main() -> int:
     this = process.start("vocoder_worker")
+    mps.prepare(this.config.vocoder_worker.active_thread_percentage, this.config.supervisor.mps_wait)
     try:
-        executor = make_executor(this.config)
+        with device_faults.watched(this):
+            executor = make_executor(this.config)
+            memory = {"weight_bytes": executor.weight_bytes, "state_bytes": executor.state_bytes}
+            log.info("codec loaded", extra=memory | {"slots": executor.slots})
+            executor.warm_up()
     except CheckpointError as error:
         log.error("can't load the codec: %s", error)
         return 1
-    memory = {"weight_bytes": executor.weight_bytes, "state_bytes": executor.state_bytes, "slots": executor.slots}
-    log.info("codec loaded", extra=memory)
-    executor.warm_up()
-    context = Context()
+    mps.report(str(executor.device))
+    gpu.watch(this.registry, str(executor.device))
+    context = Context(this.keys)
     VocoderWorker(this, context, executor).run()
     context.close()
     return 0

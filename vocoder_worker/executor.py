@@ -96,13 +96,15 @@ class TorchExecutor:
         frames = [item.frames for item in items]
         starts = np.cumsum(frames) - frames
         sounds: list[list[Array]] = [[] for _ in items]
+        computed = 0
         for group in batches(frames, self._limit):
+            computed += len(group) * max(piece.frames for piece in group)
             slots = [items[piece.item].slot for piece in group]
             spans = [rows[starts[piece.item] + piece.first :][: piece.frames] for piece in group]
             for piece, sound in zip(group, self._run(slots, spans), strict=True):
                 sounds[piece.item].append(sound)
         joined = [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in sounds]
-        return DecodeOutput(joined, time.perf_counter() - started)
+        return DecodeOutput(joined, time.perf_counter() - started, computed - sum(frames))
 
     def start_encode(self, samples: Array) -> TorchEncodeJob:
         """See :meth:`vocoder_worker.protocol.Executor.start_encode`."""

@@ -9,10 +9,12 @@ from common.messages import Array, DecodeItem
 
 
 class DecodeOutput(NamedTuple):
-    """The sound of a call's items, in their order: float32 [frames * hop] each. ``duration`` in seconds."""
+    """The sound of a call's items, in their order: float32 [frames * hop] each. ``duration`` in seconds; ``padding``
+    is how many frames were computed besides, to make the streams of a batch equally long."""
 
     sounds: list[Array]
     duration: float
+    padding: int
 
 
 class EncodeJob(Protocol):
@@ -43,6 +45,11 @@ class Executor(Protocol):
 
     @property
     def slots(self) -> int: ...
+
+    @property
+    def device(self) -> object:
+        """Where it computes; its string is torch's name for it."""
+        ...
 
     @property
     def weight_bytes(self) -> int: ...

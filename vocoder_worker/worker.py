@@ -53,6 +53,7 @@ class VocoderWorker:
         self._audio, endpoint = context.router(transport.audio_endpoint(process.config, process.name))
         self._link = WorkerLink(process, context, VocoderWorkerHello(process.name, executor.slots, endpoint))
         self._link.on_readable(self._audio, self._on_attach)
+        self._metrics.queues.values = self._link.queues
         self._clip: Clip | None = None
 
     def run(self) -> None:
@@ -81,7 +82,8 @@ class VocoderWorker:
     # Decoding --------------------------------------------------------------------------------------------------------
 
     def _decode(self, plan: DecodePlan, codes: Array) -> None:
-        sounds, duration = self._executor.decode(plan.items, codes)
+        sounds, duration, padding = self._executor.decode(plan.items, codes)
+        self._metrics.padding.inc(padding)
         self._link.post(lambda: self._deliver(plan, sounds, duration))
 
     def _deliver(self, plan: DecodePlan, sounds: list[Array], duration: float) -> None:
@@ -120,11 +122,12 @@ class VocoderWorker:
         try:
             self._clip = Clip(request, self._executor.start_encode(samples))
         except ValueError as error:
-            self._metrics.clips.labels("refused").inc()
+            self._metrics.refused.inc()
             self._link.send(Encoded(request, Failure(400, "invalid_reference", str(error))))
 
     def _advance(self, clip: Clip) -> None:
+        self._link.inbox.goes_on()
         if clip.job.advance():
-            self._metrics.clips.labels("encoded").inc()
+            self._metrics.encoded.inc()
             self._link.send(Encoded(clip.request), [clip.job.codes])
             self._clip = None

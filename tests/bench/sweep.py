@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
-import time
 from typing import NamedTuple
 
 import msgspec
@@ -20,8 +19,8 @@ from common.config import Scheduler as Settings
 from common.cost_models import COST_MODELS, CostModel
 from scheduler.simulate.cluster import Cluster, Sizes
 from scheduler.simulate.workload import Workload
+from tests.bench.closed_loop import closed_loop
 from tests.bench.throughput import options, print_table
-from tests.integration.client import post
 from tests.integration.group import Group, running
 
 FRAMES = 170  # of every stream: 8 seconds and a half
@@ -34,22 +33,14 @@ class Load(NamedTuple):
     first_sound: float  # median, seconds
 
 
-async def listen(group: Group, clients: int, seconds: float) -> Load:
+def listen(group: Group, clients: int, seconds: float) -> Load:
     """So many clients, each of which sends its next request when it has heard the last."""
-    began = time.monotonic()
-    heard: list[float] = []
 
-    async def client(number: int) -> None:
-        turn = 0
-        while time.monotonic() - began < seconds:
-            fields = {"text": f"Client {number}, request {turn}.", "format": "wav", "seed": 1000 * number + turn}
-            reply = await post(group.base, "/v1/tts", fields)
-            assert reply.status == 200, reply.body
-            heard.append(reply.first_after)
-            turn += 1
+    def fields(client: int, turn: int) -> dict[str, object]:
+        return {"text": f"Client {client}, request {turn}.", "format": "wav", "seed": 1000 * client + turn}
 
-    await asyncio.gather(*(client(number) for number in range(clients)))
-    return Load(len(heard) * FRAMES / (time.monotonic() - began), statistics.median(heard))
+    loop = asyncio.run(closed_loop(group.base, clients, seconds, fields, lambda: None))
+    return Load(loop.frames_per_second, loop.first_sound)
 
 
 def simulate(model: CostModel, clients: int) -> Load:
@@ -68,8 +59,10 @@ def simulate(model: CostModel, clients: int) -> Load:
     alone = msgspec.structs.replace(model, ar_contention=1.0, vocoder_contention=1.0)
     cluster = Cluster(Settings(), alone, Sizes(128, 16_384, 16), workload, 0, clients)
     cluster.run()
-    first = statistics.median(one.first_audio - one.arrived for one in cluster.listeners)
-    return Load(n * FRAMES / cluster.now, first)
+    begin, end = cluster.now / 4, cluster.now * 3 / 4
+    heard = [one for one in cluster.listeners if begin <= one.first_audio < end]
+    first = statistics.median(one.first_audio - one.arrived for one in heard)
+    return Load(len(heard) * FRAMES / (end - begin), first)
 
 
 def main() -> None:
@@ -79,8 +72,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0, help="for each number of clients")
     arguments = parser.parse_args()
     with running(*options(arguments.preset, frames=FRAMES)) as group:
-        asyncio.run(listen(group, 4, 2.0))  # warm up
-        loads = [asyncio.run(listen(group, clients, arguments.seconds)) for clients in arguments.clients]
+        loads = [listen(group, clients, arguments.seconds) for clients in arguments.clients]
     columns = ("clients", "frames/s", "x of first", "of simulated", "first sound ms", "simulated ms")
     rows = []
     for clients, load in zip(arguments.clients, loads, strict=True):

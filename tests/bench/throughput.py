@@ -3,8 +3,9 @@
     python -m tests.bench.throughput --streams 8 16 64               # buffered streams, with look-ahead
     python -m tests.bench.throughput --streams 64 --sync             # the synchronous twin: what a step costs beside
 
-Workers are cost-model executors (they sleep), everything else is real: gateway, scheduler, transport. Ideal is the time
-of the AR worker's steps alone, one after another without a gap. ``tests.bench.sweep`` is about concurrency.
+Workers are cost-model executors (they sleep), everything else is real: gateway, scheduler, transport. So many clients
+ask for one file after another. Ideal is that each has a frame in every step of the AR worker, and one step follows
+another without a gap. ``tests.bench.sweep`` is about concurrency.
 """
 
 from __future__ import annotations
@@ -15,29 +16,21 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from common.cost_models import COST_MODELS, CostModel
-from tests.integration.client import Reply, post
+from common.cost_models import COST_MODELS
+from tests.bench.closed_loop import closed_loop
 from tests.integration.group import Group, running
 
 FRAMES = 600  # what the shortest text may become, at 20 frames/s
 
 
 class Run(NamedTuple):
-    """``streams`` at once, each of FRAMES frames."""
+    """``streams`` at a time, of FRAMES frames each, over ``seconds``."""
 
     streams: int
     seconds: float
-    device_seconds: float  # of the AR worker's steps
+    frames: float  # drawn by the AR worker
     steps: float
-
-    @property
-    def frames_per_second(self) -> float:
-        return self.streams * FRAMES / self.seconds
-
-
-def ideal_seconds(model: CostModel, streams: int) -> float:
-    """FRAMES steps of all streams, without a gap."""
-    return FRAMES * model.step_seconds(streams, 0)
+    step_seconds: float  # that its device was at work
 
 
 def options(preset: str, sync: bool = False, frames: int = 0) -> list[str]:
@@ -56,24 +49,27 @@ def options(preset: str, sync: bool = False, frames: int = 0) -> list[str]:
     return [option for key, value in settings.items() for option in ("--set", f"{key}={value}")]
 
 
-def run(group: Group, streams: int) -> Run:
-    """Start all streams at once, buffered, and wait for the last."""
+COUNTED = ("shoal_generation_frames_total", "shoal_step_seconds_count", "shoal_step_seconds_sum")
 
-    async def speak(number: int) -> Reply:
-        fields = {"text": f"Stream {number}.", "seed": number, "format": "wav", "streaming": False}
-        return await post(group.base, "/v1/tts", fields | {"max_new_tokens": FRAMES})
 
-    async def all_of_them() -> list[Reply]:
-        return list(await asyncio.gather(*(speak(number) for number in range(streams))))
+def run(group: Group, streams: int, seconds: float) -> Run:
+    """Buffered streams, as many at any time, counted over ``seconds`` in the middle."""
+    counts: list[list[float]] = []
 
-    before = group.metric("shoal_step_seconds_sum"), group.metric("shoal_step_seconds_count")
-    began = time.monotonic()
-    replies = asyncio.run(all_of_them())
-    seconds = time.monotonic() - began
-    assert all(reply.status == 200 for reply in replies), [reply.status for reply in replies]
-    spent = group.metric("shoal_step_seconds_sum") - before[0]
-    steps = group.metric("shoal_step_seconds_count") - before[1]
-    return Run(streams, seconds, spent, steps)
+    def count() -> None:
+        samples = group.metrics()
+        totals = [sum(value for key, value in samples.items() if key.split("{")[0] == name) for name in COUNTED]
+        counts.append([time.monotonic(), *totals])
+
+    def fields(client: int, turn: int) -> dict[str, object]:
+        seed, frames = 1000 * client + turn, FRAMES * (client + 1) // streams if turn == 0 else FRAMES
+        body = {"text": f"Stream {client}.", "seed": seed, "format": "wav", "streaming": False}
+        return body | {"max_new_tokens": max(frames, 1)}
+
+    asyncio.run(closed_loop(group.base, streams, seconds, fields, count))
+    before, after = counts
+    passed, frames, steps, spent = (end - begin for begin, end in zip(before, after, strict=True))
+    return Run(streams, passed, frames, steps, spent)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -86,22 +82,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--preset", choices=sorted(COST_MODELS), default="h200-bf16")
     parser.add_argument("--streams", type=int, nargs="+", default=[8, 16, 64])
+    parser.add_argument("--seconds", type=float, default=10.0, help="for each number of streams")
     parser.add_argument("--sync", action="store_true", help="without look-ahead")
     arguments = parser.parse_args()
     model = COST_MODELS[arguments.preset]
     with running(*options(arguments.preset, arguments.sync)) as group:
-        run(group, 4)  # warm up
-        runs = [run(group, count) for count in arguments.streams]
-    columns = ("streams", "frames/s", "of ideal", "ms/step beside device")
+        runs = [run(group, count, arguments.seconds) for count in arguments.streams]
+    columns = ("streams", "frames/s", "of ideal", "frames/step", "ms/step beside device")
     rows = []
     for one in runs:
-        share = ideal_seconds(model, one.streams) / one.seconds
-        beside = 1000 * (one.seconds - one.device_seconds) / one.steps
+        ideal = one.streams / model.step_seconds(one.streams, 0)
         cells = (
             f"{one.streams}",
-            f"{one.frames_per_second:.0f}",
-            f"{share:.1%}",
-            f"{beside:.3f}",
+            f"{one.frames / one.seconds:.0f}",
+            f"{one.frames / one.seconds / ideal:.1%}",
+            f"{one.frames / one.steps:.1f}",
+            f"{1000 * (one.seconds - one.step_seconds) / one.steps:.3f}",
         )
         rows.append(cells)
     print_table(columns, rows)

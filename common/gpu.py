@@ -1,0 +1,74 @@
+"""Memory and utilization of the GPU that a worker computes on, as NVIDIA's management library tells them when asked."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from common.metrics import Family
+
+LABELS = ("device",)  # its number, as nvidia-smi counts
+FAMILIES = [
+    Family("shoal_gpu_memory_used_bytes", "gauge", LABELS, "Memory of a GPU that the process holds."),
+    Family("shoal_gpu_device_memory_used_bytes", "gauge", LABELS, "Memory of a GPU in use, by whomever."),
+    Family("shoal_gpu_device_memory_bytes", "gauge", LABELS, "Memory of a GPU."),
+    Family("shoal_gpu_utilization_ratio", "gauge", LABELS, "Share of the time in which anything ran on a GPU."),
+]
+
+log = logging.getLogger(__name__)
+
+
+def watch(registry: CollectorRegistry, device: str) -> None:
+    """Export the families of the GPU ``device`` (torch's name). Without one, or without its library, there are none."""
+    if not device.startswith("cuda"):
+        log.info("no GPU to watch", extra={"device": device})
+        return
+    import pynvml
+    import torch  # there already: it computes on the device
+
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+        registry.register(_Gpu(pynvml, handle))
+    except pynvml.NVMLError as error:
+        log.warning("the GPU can't be watched", extra={"device": device, "cause": str(error)})
+
+
+class _Gpu(Collector):
+    """Asks ``nvml`` about one GPU. One that no longer answers has no samples."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml, self._handle = nvml, handle
+        self._name = str(nvml.nvmlDeviceGetIndex(handle))
+        self._failed = False
+
+    def describe(self) -> Iterable[Metric]:
+        return [GaugeMetricFamily(family.name, family.help, labels=LABELS) for family in FAMILIES]
+
+    def collect(self) -> Iterable[Metric]:
+        for family, value in zip(FAMILIES, self._values(), strict=True):
+            metric = GaugeMetricFamily(family.name, family.help, labels=LABELS)
+            if value is not None:
+                metric.add_metric([self._name], value)
+            yield metric
+
+    def _values(self) -> list[float | None]:
+        """In the order of :data:`FAMILIES`; None where it is not known."""
+        nvml, handle = self._nvml, self._handle
+        try:
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+            busy = nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+            processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        except nvml.NVMLError as error:
+            if not self._failed:
+                log.warning("the GPU no longer answers", extra={"cause": str(error)})
+            self._failed = True
+            return [None] * len(FAMILIES)
+        own = next((process.usedGpuMemory for process in processes if process.pid == os.getpid()), None)
+        return [own, memory.used, memory.total, busy]
