@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
 from common import config as configuration
-from common import logs, metrics
-from common.config import Config
+from common import logs, metrics, transport
+from common.config import Config, ConfigError
 from common.files import write_atomically
+from common.keys import Keys
+from common.metrics import Page, ProcessMetrics
 from common.transport import new_incarnation
+
+log = logging.getLogger(__name__)
+
+
+SWITCH_INTERVAL = 0.0005  # seconds; Python's default of 5 ms lets one thread keep another waiting for too long
 
 
 def wake_on_signals(descriptor: int) -> None:
@@ -32,7 +41,9 @@ class Process(NamedTuple):
     run_dir: Path
     incarnation: str
     registry: CollectorRegistry
+    pages: dict[str, Page]  # at the port of the metrics
     parent: int
+    keys: Keys | None = None  # of an encrypted group
 
     def orphaned(self) -> bool:
         """Whether whoever started this process has died."""
@@ -42,16 +53,36 @@ class Process(NamedTuple):
 def start(role: str) -> Process:
     """Start as ``role``, from the command line ``--run-dir DIR [--name NAME]``.
 
-    A second worker of a role runs under a name of its own; pid, metrics port and log lines carry the name.
+    A second worker of a role runs under a name of its own; pid, metrics port, log lines and key carry the name.
+    What makes the configuration unusable here is logged, and ends the process.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {role}", description=f"The {role} process of a Shoal group.")
     parser.add_argument("--run-dir", type=Path, required=True, help="run directory, with its config.json")
     parser.add_argument("--name", default=role, help="name of this process within the group (default: %(default)s)")
     arguments = parser.parse_args()
     parent = os.getppid()
+    sys.setswitchinterval(SWITCH_INTERVAL)
     config = configuration.load(arguments.run_dir)
     logs.setup(arguments.name, config.log.level)
+    try:
+        keys = transport.load_keys(config, arguments.name)
+    except ConfigError as error:
+        log.error("can't start: %s", error)
+        sys.exit(1)
     registry = metrics.new_registry()
-    metrics.serve(registry, arguments.run_dir, arguments.name)
+    ProcessMetrics(registry, config.model_dir.name, _earlier_starts(arguments.run_dir, arguments.name))
+    pages: dict[str, Page] = {}
+    metrics.serve(registry, arguments.run_dir, arguments.name, pages)
     write_atomically(arguments.run_dir / f"{arguments.name}.pid", f"{os.getpid()}\n".encode())
-    return Process(arguments.name, config, arguments.run_dir, new_incarnation(), registry, parent)
+    return Process(arguments.name, config, arguments.run_dir, new_incarnation(), registry, pages, parent, keys)
+
+
+def _earlier_starts(run_dir: Path, name: str) -> int:
+    """How often the process was started before in this life of its group; counts this start."""
+    path = run_dir / f"{name}.starts"
+    try:
+        earlier = int(path.read_text())
+    except FileNotFoundError:
+        earlier = 0
+    write_atomically(path, str(earlier + 1).encode())
+    return earlier

@@ -4,13 +4,21 @@ Topology: the scheduler binds one ROUTER, to which gateways and workers connect 
 second ROUTER for sound, to which gateways connect a DEALER. A ROUTER is mandatory: sending to a peer that has gone is
 :class:`PeerGoneError` at once, not a queue. A DEALER's identity is the incarnation of its process.
 
+With keys (``transport.keys``), what goes over tcp is encrypted by CURVE, and a ROUTER accepts known peers only. Sockets
+in the run directory need neither.
+
 Options: high-water marks are a backstop that credit keeps out of reach. LINGER lets the last words of an orderly end
 (drain, shutdown) leave, and no longer. Close order: sockets and monitors, then the context (:meth:`Context.close`).
 """
 
 from __future__ import annotations
 
+import functools
+import ipaddress
+import logging
+import operator
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +26,9 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from common.config import Config
+from common.config import ROOT, Config, ConfigError
+from common.keys import Keys
+from common.zap import DOMAIN, SAY_EVERY, KeyCheck
 
 HIGH_WATER_MARK = 16_384  # messages per peer
 LINGER_MS = 500
@@ -26,10 +36,19 @@ MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 HEARTBEAT_MS = 1000
 RECONNECT_MS = 50
 MAX_RECONNECT_MS = 500
+HANDSHAKE_MS = 2000  # of encrypted connections; also how long a refused one is left hanging before the next try
 MAX_IPC_PATH = 103  # bytes: the smallest limit of the systems (macOS)
+TCP = "tcp://"
+SCHEDULER = "scheduler"
 
 CONNECTED = zmq.EVENT_HANDSHAKE_SUCCEEDED
 DISCONNECTED = zmq.EVENT_DISCONNECTED
+NO_HANDSHAKE: dict[int, str] = {
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "its key is not the one we have, or ours is not known there",
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "one side encrypts, the other does not",
+}
+
+log = logging.getLogger(__name__)
 
 
 class PeerGoneError(Exception):
@@ -64,33 +83,111 @@ def audio_endpoint(config: Config, name: str) -> str:
     return f"tcp://{host}:*" if host else ipc_endpoint(config.run_path, f"{name}.audio")
 
 
-class Context:
-    """A ZeroMQ context whose sockets all have the options above."""
+def load_keys(config: Config, name: str) -> Keys | None:
+    """The keys of the process of this name; None: the group has none, and does without.
 
-    def __init__(self) -> None:
+    Raises:
+        ConfigError: a file that can't be used, or a setting by which something would leave this machine unencrypted.
+    """
+    _check_hosts(config)
+    if not config.transport.keys:
+        return None
+    keys = Keys((ROOT / config.transport.keys).resolve(), name)
+    keys.public_key(SCHEDULER)
+    return keys
+
+
+def _check_hosts(config: Config) -> None:
+    scheduler = config.transport.scheduler.removeprefix(TCP).rpartition(":")[0]
+    for name, host in (("transport.scheduler", scheduler), ("transport.audio_host", config.transport.audio_host)):
+        if host and not config.transport.keys and not _is_loopback(host):
+            raise ConfigError(f"{name}: {host} is reached over the network: transport.keys must name a key directory")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Monitor:
+    """What becomes of the connection of one DEALER."""
+
+    def __init__(self, dealer: zmq.Socket[bytes], server: str) -> None:
+        events = CONNECTED | DISCONNECTED | functools.reduce(operator.or_, NO_HANDSHAKE)
+        self.socket: zmq.Socket[bytes] = dealer.get_monitor_socket(events)
+        self._server = server
+        self._encrypted = dealer.getsockopt(zmq.MECHANISM) == zmq.CURVE
+        self._silent_until = 0.0
+
+    def events(self) -> list[int]:
+        """What happened since the last call: CONNECTED and DISCONNECTED, in order."""
+        events: list[int] = []
+        while True:
+            try:
+                event = int(parse_monitor_message(self.socket.recv_multipart(zmq.NOBLOCK))["event"])
+            except zmq.Again:
+                return events
+            if event not in NO_HANDSHAKE:
+                events.append(event)
+            elif self._encrypted or event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+                self._say(NO_HANDSHAKE[event])
+
+    def _say(self, reason: str) -> None:
+        if time.monotonic() >= self._silent_until:
+            self._silent_until = time.monotonic() + SAY_EVERY
+            log.error("no connection to %s: %s", self._server, reason)
+
+
+class Context:
+    """A ZeroMQ context whose sockets all have the options above. ``keys``: of this process, if the group has any."""
+
+    def __init__(self, keys: Keys | None = None) -> None:
         self._context = zmq.Context()
         self._sockets: list[zmq.Socket[bytes]] = []
+        self._keys = keys
+        if keys is not None:
+            KeyCheck(self._context, keys).start()
 
     def router(self, endpoint: str) -> tuple[zmq.Socket[bytes], str]:
         """A listening ROUTER, and the endpoint it listens at, with its port."""
         socket = self._socket(zmq.ROUTER)
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a peer that connects anew takes its identity along
+        if (keys := self._keys_for(endpoint)) is not None:
+            _show(socket, keys)
+            socket.setsockopt(zmq.CURVE_SERVER, 1)
+            socket.setsockopt_string(zmq.ZAP_DOMAIN, DOMAIN)
+            socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # nobody comes in while nobody checks
         socket.bind(endpoint)
         return socket, socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
-    def dealer(self, endpoint: str, incarnation: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
-        """A connecting DEALER, and the monitor on which :func:`connection_events` hears of connections and losses."""
+    def dealer(self, endpoint: str, incarnation: str, server: str) -> tuple[zmq.Socket[bytes], Monitor]:
+        """A connecting DEALER, and what hears of its connections and losses. ``server``: name of the process there.
+
+        Raises:
+            ConfigError: the public key of that process is not known.
+        """
+        keys = self._keys_for(endpoint)
+        server_key = None if keys is None else keys.public_key(server)
         socket = self._socket(zmq.DEALER)
         socket.setsockopt(zmq.IDENTITY, incarnation.encode())
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, MAX_RECONNECT_MS)
         # Without a connection nothing is queued: what is said to a lost peer is lost with it.
         socket.setsockopt(zmq.IMMEDIATE, 1)
-        monitor: zmq.Socket[bytes] = socket.get_monitor_socket(CONNECTED | DISCONNECTED)
-        self._sockets.append(monitor)
+        if keys is not None and server_key is not None:
+            _show(socket, keys)
+            socket.setsockopt(zmq.CURVE_SERVERKEY, server_key)
+            socket.setsockopt(zmq.RECONNECT_IVL, MAX_RECONNECT_MS)  # who is refused makes work for both at each try
+        monitor = Monitor(socket, server)
+        self._sockets.append(monitor.socket)
         socket.connect(endpoint)
         return socket, monitor
+
+    def _keys_for(self, endpoint: str) -> Keys | None:
+        return self._keys if endpoint.startswith(TCP) else None
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._context.socket(kind)
@@ -108,6 +205,13 @@ class Context:
         for socket in reversed(self._sockets):
             socket.close()
         self._context.term()
+
+
+def _show(socket: zmq.Socket[bytes], keys: Keys) -> None:
+    """Have a socket prove that it is ours."""
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
 
 
 def receive(socket: zmq.Socket[bytes]) -> list[zmq.Frame] | None:
@@ -134,11 +238,9 @@ def send(socket: zmq.Socket[bytes], frames: Sequence[Any], peer: str | None = No
         raise
 
 
-def connection_events(monitor: zmq.Socket[bytes]) -> list[int]:
-    """What happened to the connection since the last call: CONNECTED and DISCONNECTED, in order."""
-    events = []
-    while True:
-        try:
-            events.append(int(parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))["event"]))
-        except zmq.Again:
-            return events
+def key_owner(frames: Sequence[zmq.Frame]) -> str | None:
+    """Whose key the sender of a message has shown; None: it came by a connection without encryption."""
+    try:
+        return str(frames[-1].get("User-Id"))
+    except zmq.ZMQError:
+        return None

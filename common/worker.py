@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import socket
-import sys
 import threading
 import time
 from collections import deque
@@ -20,7 +18,7 @@ from typing import TypeAlias
 
 import zmq
 
-from common import transport
+from common import device_faults, notify, transport
 from common.inbox import Inbox
 from common.messages import (
     AnyBody,
@@ -40,7 +38,6 @@ from common.process import Process, wake_on_signals
 from common.transport import CONNECTED, Context, PeerGoneError
 
 INBOX_BOUND = 4096
-SWITCH_INTERVAL = 0.0005  # seconds; Python's default of 5 ms lets one thread keep the other waiting for too long
 TICK_MS = 1000
 
 log = logging.getLogger(__name__)
@@ -66,13 +63,15 @@ class WorkerLink:
         self._hello = hello
         self._scheduler = ""  # incarnation, once welcomed
         self._connected = False
-        self._socket, self._monitor = context.dealer(transport.scheduler_endpoint(process.config), process.incarnation)
+        endpoint = transport.scheduler_endpoint(process.config)
+        self._socket, self._monitor = context.dealer(endpoint, process.incarnation, transport.SCHEDULER)
         self._handlers: dict[zmq.Socket[bytes], Callable[[], None]] = {}
         self._posted: deque[Callable[[], None]] = deque()
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
         self._leave_by: float | None = None
+        self._watchdog = notify.Watchdog()
         self._thread = threading.Thread(target=self._run, name="io")
 
     def on_readable(self, readable: zmq.Socket[bytes], handler: Callable[[], None]) -> None:
@@ -81,17 +80,20 @@ class WorkerLink:
 
     def __enter__(self) -> WorkerLink:
         """Start the I/O thread. Call from the main thread, which becomes the compute thread."""
-        sys.setswitchinterval(SWITCH_INTERVAL)
         wake_on_signals(self._wake_writer.fileno())
         self._thread.start()
+        notify.tell(notify.READY)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         """Wait for the I/O thread, after :class:`Stop`. A failed compute thread takes the process with it, at once."""
-        if kind is not None:
-            log.critical("the compute thread failed", exc_info=True)
-            os._exit(1)
+        if error is not None:
+            device_faults.leave(self.process, error)
         self._thread.join()
+
+    def queues(self) -> dict[str, float]:
+        """How much waits in each direction, by link."""
+        return {"from_scheduler": len(self.inbox), "to_scheduler": len(self._posted)}
 
     def send(self, body: AnyBody, arrays: Sequence[Array] = ()) -> None:
         """Send to the scheduler, from the compute thread."""
@@ -112,20 +114,23 @@ class WorkerLink:
 
     def _run(self) -> None:
         poller = zmq.Poller()
-        for readable in (self._socket, self._monitor, self._wake_reader, *self._handlers):
+        for readable in (self._socket, self._monitor.socket, self._wake_reader, *self._handlers):
             poller.register(readable, zmq.POLLIN)
         try:
             while not self._stopped():
                 for readable, _ in poller.poll(TICK_MS):
                     self._serve(readable)
+                if self.inbox.busy_seconds() <= self._watchdog.limit / 2:  # the compute thread is alive too
+                    self._watchdog.ping()
         except Exception:
             log.exception("the I/O thread failed")
         finally:
+            notify.tell(notify.STOPPING)
             self.inbox.put(Stop())
 
     def _serve(self, readable: object) -> None:
-        if readable is self._monitor:
-            for event in transport.connection_events(self._monitor):
+        if readable is self._monitor.socket:
+            for event in self._monitor.events():
                 self._on_connection(event == CONNECTED)
         elif readable is self._socket:
             while (frames := transport.receive(self._socket)) is not None:

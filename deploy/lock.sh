@@ -9,12 +9,13 @@ trap 'rm -rf "$tools"' EXIT
 "${PYTHON:-python3}" -m venv "$tools"
 "$tools/bin/pip" install --quiet uv
 
-# Packages marked "never" are the overrides of pyproject.toml; the CUDA libraries come with a CUDA build of torch.
+# Packages marked "never" are the overrides of pyproject.toml; the CUDA libraries come with a CUDA build of torch
+# (nvidia-ml-py is none of them).
 compile() {
     "$tools/bin/uv" pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
         --constraint requirements-torch.lock --no-emit-package torch --no-emit-package triton "$@" pyproject.toml |
-        grep -Ev "sys_platform == 'never'|^(nvidia|cuda)-"
+        grep -Ev "sys_platform == 'never'|^(nvidia-[^m]|cuda-)"
 }
 compile --extra codecs >"$tools/requirements.lock"
-compile --extra codecs --extra test >"$tools/requirements-test.lock"
+compile --extra codecs --extra otel --extra test >"$tools/requirements-test.lock"
 mv "$tools/requirements.lock" "$tools/requirements-test.lock" .

@@ -5,9 +5,12 @@ from __future__ import annotations
 import click
 
 from deploy.cli.bench import bench
-from deploy.cli.passed_on import serve, simulate
+from deploy.cli.haproxy import haproxy
+from deploy.cli.keys import keys
+from deploy.cli.passed_on import serve, simulate, worker
 from deploy.cli.say import say
 from deploy.cli.top import top
+from deploy.cli.trace import trace
 from deploy.cli.voices import voices
 
 EPILOG = """\b
@@ -24,5 +27,5 @@ def main() -> None:
     """Streaming speech: serve it, speak with it, watch it and measure it."""
 
 
-for command in (serve, say, voices, top, bench, simulate):
+for command in (serve, say, voices, top, trace, bench, simulate, keys, worker, haproxy):
     main.add_command(command)

@@ -1,4 +1,4 @@
-"""``shoal serve`` and ``shoal simulate``: commands with a command line of their own."""
+"""``shoal serve``, ``shoal worker`` and ``shoal simulate``: commands with a command line of their own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ def serve(arguments: tuple[str, ...]) -> None:
     from deploy import serve as server  # loaded late: the other commands do without it
 
     sys.exit(server.main(arguments, "shoal serve"))
+
+
+@click.command(add_help_option=False, context_settings=PASSED_ON, short_help="Run a worker for a group elsewhere.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def worker(arguments: tuple[str, ...]) -> None:
+    from deploy import worker as alone  # loaded late: the other commands do without it
+
+    sys.exit(alone.main(arguments))
 
 
 @click.command(add_help_option=False, context_settings=PASSED_ON, short_help="Run the scheduler against a cost model.")
