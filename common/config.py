@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(ge=0)]
 PositiveSeconds = Annotated[float, Meta(gt=0)]
+Percentage = Annotated[int, Meta(ge=1, le=100)]
 
 
 class ConfigError(ValueError):
@@ -70,7 +71,8 @@ class Gateway(Section, frozen=True):
         default_factory=lambda: {"933563129e564b19a115bedd57b7406a": ""}
     )
     openai_models: tuple[str, ...] = ("*tts*", "s1*", "s2*", "speech-*", "kokoro*", "shoal")  # names that mean ours
-    drain_timeout: Seconds = 30.0
+    drain_grace: Seconds = 0.0  # for which new requests are still taken after a signal: until load balancers know
+    drain_timeout: Seconds = 60.0  # then, for streams under way
 
 
 class Scheduler(Section, frozen=True):
@@ -99,7 +101,7 @@ class Scheduler(Section, frozen=True):
     unread_seconds: PositiveSeconds = 20.0  # sound sent to a client that it has not read; then the vocoder waits
     worker_timeout: PositiveSeconds = 5.0  # a worker that does not answer pings for so long is lost
     max_encodes: Positive = 64  # reference clips waiting to be encoded
-    drain_timeout: Seconds = 35.0
+    drain_timeout: Seconds = 35.0  # of the scheduler, and of each worker
 
 
 Preset = Literal["h200-bf16", "h200-published", "h200-s21-fp8"]
@@ -139,6 +141,7 @@ class ArWorker(Section, frozen=True):
     pages: Positive = 2048
     page_size: Annotated[int, Meta(ge=1, le=1024)] = 16
     threads: Annotated[int, Meta(ge=0)] = 0
+    active_thread_percentage: Percentage | None = None  # of the GPU's multiprocessors, under MPS; none: no cap
     cost: ArCost = field(default_factory=ArCost)
 
 
@@ -150,6 +153,7 @@ class VocoderWorker(Section, frozen=True):
     device: str = "auto"
     slots: Annotated[int, Meta(ge=1, le=8192)] = 64
     threads: Annotated[int, Meta(ge=0)] = 0
+    active_thread_percentage: Percentage | None = None  # of the GPU's multiprocessors, under MPS; none: no cap
     cost: VocoderCost = field(default_factory=VocoderCost)
 
 
@@ -159,20 +163,30 @@ TcpEndpoint = Annotated[str, Meta(pattern=r"^(tcp://[^\s:]+:[0-9]{1,5})?$")]
 class Transport(Section, frozen=True):
     """How the processes reach each other: over sockets in the run directory, or over tcp for workers elsewhere.
 
-    A worker on another machine runs with a run directory and a configuration of its own that name the same scheduler:
-    ``python -m ar_worker --run-dir DIR --name ar_worker-b``. The connections are neither encrypted nor authenticated:
-    only on a network that you trust.
+    A worker on another machine runs with a run directory and a configuration of its own that name the same scheduler
+    (docs/scaling.md). What goes over tcp is encrypted by the keys; without keys, only loopback addresses are accepted.
     """
 
     scheduler: TcpEndpoint = ""  # tcp://HOST:PORT at which the scheduler listens; "": a socket in the run directory
-    audio_host: str = ""  # name or address at which gateways reach this machine's vocoder workers; "": likewise
+    audio_host: str = ""  # address at which gateways reach this machine's vocoder workers; "": likewise
+    keys: str = ""  # key directory (shoal keys); "": no encryption. Relative paths: from the root of the project
 
 
 class Supervisor(Section, frozen=True):
     """Starting and stopping the group."""
 
     start_timeout: PositiveSeconds = 600.0
-    stop_timeout: PositiveSeconds = 45.0  # then a process is killed
+    stop_timeout: PositiveSeconds = 20.0  # beyond the time for draining; then a process is killed
+    prometheus_port: Annotated[int, Meta(ge=0, le=65535)] = 0  # loopback port of a Prometheus started too; 0: none
+    mps: Literal["auto", "on", "off"] = "auto"  # auto: where there is a GPU of NVIDIA's that both kinds of worker use
+    mps_wait: Seconds = 60.0  # for which a worker that starts waits for MPS to recover from a fault
+
+
+class Debug(Section, frozen=True):
+    """What is remembered of the recent past, for ``/debug``."""
+
+    requests: Positive = 256  # that have ended
+    events: Positive = 4096  # steps, and as many vocoder calls
 
 
 class Log(Section, frozen=True):
@@ -191,6 +205,7 @@ class Config(Section, frozen=True):
     vocoder_worker: VocoderWorker = field(default_factory=VocoderWorker)
     transport: Transport = field(default_factory=Transport)
     supervisor: Supervisor = field(default_factory=Supervisor)
+    debug: Debug = field(default_factory=Debug)
     log: Log = field(default_factory=Log)
 
     @property

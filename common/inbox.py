@@ -22,6 +22,7 @@ class Inbox(Generic[T]):
 
     def __init__(self, bound: int) -> None:
         self.arrived = 0.0
+        self._busy_since: float | None = None
         self._bound = bound
         self._items: deque[tuple[T, float]] = deque()
         self._changed = threading.Condition()
@@ -41,10 +42,21 @@ class Inbox(Generic[T]):
     def get(self) -> T:
         """The oldest item; sleeps until there is one."""
         with self._changed:
+            self._busy_since = None
             while not self._items:
                 self._changed.wait()
             item, self.arrived = self._items.popleft()
+            self._busy_since = time.monotonic()
             return item
+
+    def goes_on(self) -> None:
+        """For the reader, which got no item and has begun something of its own."""
+        self._busy_since = time.monotonic()
+
+    def busy_seconds(self) -> float:
+        """How long the reader has been at what it is doing; 0 while it waits for an item."""
+        since = self._busy_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def __len__(self) -> int:
         return len(self._items)

@@ -200,6 +200,7 @@ class Encoded(Body, frozen=True):
 
 
 class VocoderAddress(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
     incarnation: str
     endpoint: str
 

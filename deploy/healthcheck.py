@@ -1,4 +1,4 @@
-"""``python -m deploy.healthcheck URL``: exit status 0 if the URL answers with 200, else 1. For containers without curl."""
+"""``python -m deploy.healthcheck URL``: exit status 0 if the URL answers with 200. For containers without curl."""
 
 from __future__ import annotations
 

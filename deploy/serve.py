@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -21,12 +20,15 @@ from common import config as configuration
 from common.checkpoint import CheckpointError, load_codec_config, load_generation_config, load_model_config
 from common.config import Config, ConfigError, worker_names
 from common.files import write_atomically
-from common.transport import audio_endpoint
-from deploy.supervision import CONFIG_FILE, programs, supervisor_config
+from common.transport import audio_endpoint, load_keys
+from deploy import mps, observe
+from deploy.mps import MpsError
+from deploy.supervision import CONFIG_FILE, die_with_parent, processes, programs, supervisor_config
 
 POLL_SECONDS = 0.2
 KILL_SECONDS = 5.0
 LOG_TAIL_LINES = 5
+PROMETHEUS_PORT = 9090
 
 
 def parse(arguments: Sequence[str] | None = None, program: str = "deploy/run_all.sh") -> Config:
@@ -45,12 +47,21 @@ def parse(arguments: Sequence[str] | None = None, program: str = "deploy/run_all
     )
     parser.add_argument("--data-dir", metavar="DIR", help="voices and what must last (default: data)")
     parser.add_argument("--run-dir", metavar="DIR", help="sockets, logs, pids and ports (default: a temporary one)")
+    parser.add_argument(
+        "--observe",
+        type=int,
+        nargs="?",
+        const=PROMETHEUS_PORT,
+        metavar="PORT",
+        help=f"start a Prometheus too, on a loopback port (default {PROMETHEUS_PORT})",
+    )
     options = parser.parse_args(arguments)
     named: dict[str, object] = {
         "gateway.host": options.host,
         "gateway.port": options.port,
         "model.dir": options.model and Path(options.model).resolve(),
         "data_dir": options.data_dir and Path(options.data_dir).resolve(),
+        "supervisor.prometheus_port": options.observe,
         "run_dir": options.run_dir and Path(options.run_dir).resolve(),
     }
     overrides = [f"{key}={json.dumps(value, default=str)}" for key, value in named.items() if value is not None]
@@ -76,8 +87,19 @@ def check(config: Config) -> None:
     config.data_path.mkdir(parents=True, exist_ok=True)
     for name, _ in worker_names(config):
         audio_endpoint(config, name)
+    for name, _ in processes(config):
+        load_keys(config, name)
     if _alive(config.run_path / "supervisord.pid"):
         raise ConfigError(f"run directory: {config.run_path} is in use by another group")
+    observe.check(config)
+
+
+def prepare(config: Config) -> None:
+    """Write the configuration to the run directory, without what an earlier group left there."""
+    for pattern in ("*.pid", "*.metrics", "*.starts", "*.sock", "gateway.address", "targets.json"):
+        for path in config.run_path.glob(pattern):
+            path.unlink()
+    configuration.save(config)
 
 
 class Group:
@@ -85,14 +107,13 @@ class Group:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self._clear()
-        configuration.save(config)
+        prepare(config)
         path = config.run_path / CONFIG_FILE
         write_atomically(path, supervisor_config(config).encode())
         self._stopping = False
         command = [sys.executable, "-m", "supervisor.supervisord", "-n", "-c", str(path)]
         # A session of its own: Ctrl-C reaches this process alone, which passes it on.
-        self._supervisor = subprocess.Popen(command, start_new_session=True, preexec_fn=_die_with_parent)
+        self._supervisor = subprocess.Popen(command, start_new_session=True, preexec_fn=die_with_parent)
 
     def stop(self, *_: object) -> None:
         """End the group in order; the second time, at once."""
@@ -130,12 +151,6 @@ class Group:
             parts.append("\n".join([f"--- {log}", *lines]))
         return "\n".join(parts)
 
-    def _clear(self) -> None:
-        """Remove what an earlier group left in the run directory."""
-        for pattern in ("*.pid", "*.metrics", "*.sock", "gateway.address"):
-            for path in self.config.run_path.glob(pattern):
-                path.unlink()
-
     def _address(self) -> str | None:
         try:
             return (self.config.run_path / "gateway.address").read_text().strip()
@@ -143,10 +158,17 @@ class Group:
             return None
 
     def _kill(self) -> None:
-        for name, _ in programs(self.config):
-            with contextlib.suppress(OSError, ValueError):
-                os.kill(int((self.config.run_path / f"{name}.pid").read_text()), signal.SIGKILL)
+        """The supervisor first, so that it starts nothing again."""
+        children = _children(self._supervisor.pid) or self._written_pids()
         self._supervisor.kill()
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _written_pids(self) -> list[int]:
+        """Of the processes that have got so far as to write it."""
+        files = (self.config.run_path / f"{name}.pid" for name, _ in programs(self.config))
+        return [int(file.read_text()) for file in files if file.exists()]
 
 
 def _alive(pid_file: Path) -> bool:
@@ -157,6 +179,14 @@ def _alive(pid_file: Path) -> bool:
     return True
 
 
+def _children(pid: int) -> list[int]:
+    """Of a process, where the system tells them (Linux)."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
 def _is_ready(address: str) -> bool:
     try:
         with urllib.request.urlopen(f"http://{address}/readyz", timeout=2) as response:
@@ -165,27 +195,28 @@ def _is_ready(address: str) -> bool:
         return False
 
 
-def _die_with_parent() -> None:
-    """Have the supervisor end when this process is killed (Linux; elsewhere it then stays until it is ended)."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
-
-
 def main(arguments: Sequence[str] | None = None, program: str = "deploy/run_all.sh") -> int:
     """Run what the command line says until asked to stop; the exit status."""
     try:
         config = parse(arguments, program)
         check(config)
-    except (ConfigError, CheckpointError, ValueError, OSError) as error:
+        with mps.shared(config):
+            return run(config)
+    except (ConfigError, CheckpointError, MpsError, ValueError, OSError) as error:
         print(f"shoal: {error}", file=sys.stderr)
         return 2
+
+
+def run(config: Config) -> int:
+    """Run a group until asked to stop; the exit status."""
     group = Group(config)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, group.stop)
     address = group.wait_ready()
     if address is not None:
         print(f"Shoal is ready at http://{address} (run directory {config.run_path})", flush=True)
+        if greeting := observe.greeting(config):
+            print(greeting, flush=True)
     elif not group.stopping:
         print(f"shoal: the group did not become ready\n{group.explain()}", file=sys.stderr)
         group.stop()

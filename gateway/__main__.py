@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import sys
 
+import msgspec
 import uvloop
 
+from common import notify
 from common import process as processes
 from common.checkpoint import CheckpointError
 from common.config import ConfigError
 from common.files import write_atomically
 from common.process import Process
 from common.transport import Context
-from gateway import model
+from gateway import model, spans
 from gateway.engine import Engine
 from gateway.metrics import GatewayMetrics
 from gateway.model import ServedModel
@@ -23,7 +26,10 @@ from gateway.server import Server
 from gateway.services import Gateway
 
 ADDRESS_FILE = "gateway.address"
+TARGETS_FILE = "targets.json"  # likewise, as Prometheus reads it
 ORPHAN_CHECK_SECONDS = 1.0
+AT_ONCE_SECONDS = 1.0
+WATCHDOG_CHECK_SECONDS = 0.5
 
 log = logging.getLogger("gateway")
 
@@ -44,18 +50,24 @@ def main() -> int:
 async def _run(process: Process, served: ServedModel) -> int:
     settings = process.config.gateway
     signals = _signals()
-    context = Context()
+    context = Context(process.keys)
     engine = Engine(process, context)
     try:
         gateway = Gateway(process.config, served, engine, GatewayMetrics(process.registry))
+        gateway.metrics.watch(engine, gateway.sockets)
         server = Server(gateway)
         await server.start(settings.host, settings.port)
         write_atomically(process.run_dir / ADDRESS_FILE, server.address.encode())
+        write_atomically(process.run_dir / TARGETS_FILE, msgspec.json.encode([{"targets": [server.address]}]))
         log.info("listening", extra={"address": server.address})
-        try:
-            await _serve(process, server, signals, settings.drain_timeout)
-        finally:
-            await server.close()
+        notify.tell(notify.READY)
+        pings = asyncio.create_task(_ping_watchdog())
+        async with spans.exporting(gateway):
+            at_once = await _serve(process, server, signals)
+            # At once, clients that are slow to hear of it are not waited for.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(server.close(), AT_ONCE_SECONDS if at_once else None)
+        pings.cancel()
     finally:
         engine.close()
         context.close()
@@ -71,12 +83,22 @@ def _signals() -> asyncio.Queue[signal.Signals]:
     return received
 
 
-async def _serve(process: Process, server: Server, signals: asyncio.Queue[signal.Signals], drain: float) -> None:
-    """Until a signal and the drain after it, or a second signal, or until whoever started this process has died."""
+async def _ping_watchdog() -> None:
+    watchdog = notify.Watchdog()
+    while True:
+        watchdog.ping()
+        await asyncio.sleep(WATCHDOG_CHECK_SECONDS)
+
+
+async def _serve(process: Process, server: Server, signals: asyncio.Queue[signal.Signals]) -> bool:
+    """Until a signal and the drain after it, or a second signal, or until whoever started this process has died.
+
+    Whether the rest is to be done at once.
+    """
     while True:
         if process.orphaned():
             log.warning("the parent process has gone")
-            return
+            return True
         try:
             async with asyncio.timeout(ORPHAN_CHECK_SECONDS):
                 await signals.get()
@@ -84,11 +106,15 @@ async def _serve(process: Process, server: Server, signals: asyncio.Queue[signal
         except TimeoutError:
             continue
     log.info("draining")
+    notify.tell(notify.STOPPING)
     again = asyncio.create_task(signals.get())
-    drained = asyncio.create_task(server.drain(drain))
+    settings = process.config.gateway
+    drained = asyncio.create_task(server.drain(settings.drain_timeout, settings.drain_grace))
     await asyncio.wait({again, drained}, return_when=asyncio.FIRST_COMPLETED)
+    at_once = again.done()
     again.cancel()
     drained.cancel()
+    return at_once
 
 
 if __name__ == "__main__":

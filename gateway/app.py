@@ -12,11 +12,12 @@ from typing import TypeAlias
 import msgspec
 from aiohttp import web
 
-from gateway import auth, cors, duplicates, openapi
-from gateway.doors import account, codes, description, health, live, openai, page, references, tts, voices, vqgan
-from gateway.errors import ApiError, from_http
+from common import logs
+from gateway import auth, cors, duplicates, openapi, trace_context, voice_header
+from gateway.doors import account, codes, debug, description, health, live, openai, page, references, tts, voices, vqgan
+from gateway.errors import ApiError, draining, from_http
 from gateway.outlet import STARTED, break_off
-from gateway.services import ARRIVAL, GATEWAY, REQUEST_ID, Gateway
+from gateway.services import ARRIVAL, GATEWAY, LOGGED, REQUEST_ID, TRACE, Gateway
 from gateway.session import SlowClientError
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ _COUNTED_METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})  # against the 
 def make_app(gateway: Gateway) -> web.Application:
     app = web.Application(middlewares=[_answer, _admit], client_max_size=gateway.settings.max_body_bytes)
     app[GATEWAY] = gateway
-    for door in (tts, live, openai, codes, references, voices, vqgan, account, health, page, description):
+    for door in (tts, live, openai, codes, references, voices, vqgan, account, debug, health, page, description):
         app.add_routes(door.routes)
         app.add_routes(_compatible(door.routes))
     app[description.DOCUMENT] = msgspec.json.encode(openapi.document(app.router.routes(), gateway))
@@ -57,6 +58,7 @@ async def _close_sockets(app: web.Application) -> None:
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
     request[STARTED] = response
     response.headers["X-Request-Id"] = request[REQUEST_ID]
+    response.headers.update(voice_header.sent(request))
     response.headers.setdefault("Cache-Control", "no-store")
     response.headers["X-Accel-Buffering"] = "no"
     cors.add_headers(request, response)
@@ -71,6 +73,8 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     request[ARRIVAL] = asyncio.get_running_loop().time()
     given = request.headers.get("X-Request-Id", "")
     request[REQUEST_ID] = given if _SANE_ID.fullmatch(given) else uuid.uuid4().hex
+    request[TRACE] = trace_context.of_header(request.headers.get("traceparent", ""))
+    logs.bind(request_id=request[REQUEST_ID], trace_id=request[TRACE].trace_id)
     code = CLIENT_GONE
     try:
         response = cors.preflight(request) or await _guarded(request, handler)
@@ -89,7 +93,7 @@ async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse
         failure = _as_api_error(error)
         if started is None:
             return failure.response()
-        log.warning("broke off a reply", extra={"request_id": request[REQUEST_ID], "cause": repr(error)})
+        log.warning("broke off a reply", extra={"cause": repr(error)})
         break_off(request, started)
         return started
 
@@ -111,12 +115,15 @@ def _as_api_error(error: Exception) -> ApiError:
 async def _admit(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Lets in whom the keys let in, within the limits of the key, and refuses new requests while a drain lasts."""
     gateway = request.app[GATEWAY]
-    if not auth.guarded(auth.route_of(request)):
+    route = auth.route_of(request)
+    if not auth.asks_for_key(route):
         return await handler(request)
     await gateway.keys.refresh()
     client = request[auth.CLIENT] = auth.authenticate(request)
-    if gateway.draining:
-        raise ApiError(503, "draining", "the server is shutting down", retry_after=5, reason="rejected")
+    if not auth.guarded(route):
+        return await handler(request)
+    if gateway.refusing:
+        raise draining()
     with gateway.under_way():
         if request.method not in _COUNTED_METHODS:  # nor are WebSockets, whose sessions count one by one
             return await handler(request)
@@ -130,8 +137,9 @@ def _count(request: web.Request, code: str) -> None:
     method = request.method if request.method in _METHODS else "other"
     request.app[GATEWAY].metrics.http_requests.labels(route, method, code).inc()
     seconds = round(asyncio.get_running_loop().time() - request[ARRIVAL], 4)
-    level = logging.INFO if route.removeprefix(auth.COMPAT).startswith("/v1/") else logging.DEBUG
-    facts = {"request_id": request[REQUEST_ID], "route": route, "method": method, "code": code, "seconds": seconds}
+    worth_it = auth.guarded(route) and LOGGED not in request
+    level = logging.INFO if worth_it else logging.DEBUG
+    facts = {"route": route, "method": method, "code": code, "seconds": seconds}
     log.log(level, "answered", extra=facts)
 
 

@@ -11,11 +11,12 @@ from gateway.services import GATEWAY
 COMPAT = "/compat"  # the same routes again, under the prefix Fish's cloud has for OpenAI's clients
 
 GUARDED = ("/v1/", "/model", "/wallet/")
+DEBUG = "/debug/"  # tells of other clients' requests, also while a drain lasts
 OPEN = frozenset({"/v1/health", "/v1/test"})
 LISTINGS = frozenset({"/v1/models", "/v1/models/{id}", "/v1/audio/models", "/v1/audio/voices"})
 
 CLIENT: web.RequestKey[Client] = web.RequestKey("client", Client)
-"""Who sent a request; set for the routes of :func:`guarded`."""
+"""Who sent a request; set for the routes that ask for a key."""
 
 
 def route_of(request: web.Request) -> str:
@@ -25,9 +26,14 @@ def route_of(request: web.Request) -> str:
 
 
 def guarded(route: str) -> bool:
-    """Whether a route, given by its pattern, does what a key is asked for, and counts as work under way."""
+    """Whether a route, given by its pattern, does work: it asks for a key, and a drain waits for it."""
     route = route.removeprefix(COMPAT)
     return route.startswith(GUARDED) and route not in OPEN
+
+
+def asks_for_key(route: str) -> bool:
+    """Whether a route, given by its pattern, asks for a key where there are keys."""
+    return guarded(route) or route.startswith(DEBUG)
 
 
 def authenticate(request: web.Request) -> Client:

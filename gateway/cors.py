@@ -7,8 +7,8 @@ from aiohttp import hdrs, web
 from gateway.errors import ApiError
 from gateway.services import GATEWAY
 
-EXPOSED = "X-Request-Id, X-Sample-Rate, X-Seed, X-Finish-Reason, X-Frames, X-Ignored-Fields, Retry-After"
-ALLOWED_HEADERS = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, Model"
+EXPOSED = "X-Request-Id, X-Sample-Rate, X-Seed, X-Finish-Reason, X-Frames, X-Ignored-Fields, X-Voice-Id, Retry-After"
+ALLOWED_HEADERS = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, X-Voice-Id, Model"
 ALLOWED_METHODS = "GET, POST, PATCH, DELETE"
 MAX_AGE = "7200"  # seconds; browsers keep it no longer
 

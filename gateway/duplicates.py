@@ -16,6 +16,7 @@ from gateway.errors import ApiError, invalid
 HEADER = "Idempotency-Key"
 MAX_LENGTH = 255
 WAIT_SECONDS = 2.0  # for the earlier request to end
+SUPERSEDED = "superseded"  # what the cancellation of an earlier request says
 
 
 class _Running:
@@ -28,7 +29,7 @@ class _Running:
 
     def supersede(self) -> None:
         self.superseded = True
-        self.task.cancel()
+        self.task.cancel(SUPERSEDED)
 
 
 class Duplicates:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -16,6 +17,7 @@ from typing import TypeAlias
 import numpy as np
 
 from common import transport
+from common.config import ConfigError, worker_names
 from common.messages import (
     PROMPT_ROWS,
     AnyBody,
@@ -42,12 +44,13 @@ from common.messages import (
     Pong,
     Submit,
     Vocode,
+    VocoderAddress,
     Welcome,
     pack,
     unpack,
 )
 from common.process import Process
-from common.transport import CONNECTED, Context, PeerGoneError
+from common.transport import CONNECTED, SCHEDULER, Context, PeerGoneError
 from gateway.streams import Stream
 
 log = logging.getLogger(__name__)
@@ -72,6 +75,7 @@ class Link:
         self,
         context: Context,
         endpoint: str,
+        server: str,
         incarnation: str,
         on_connection: Callable[[Link, bool], None],
         on_message: Handler,
@@ -79,10 +83,10 @@ class Link:
         self.peer = ""  # incarnation of the other side, once known
         self._incarnation = incarnation
         self._on_connection, self._on_message = on_connection, on_message
-        self._socket, self._monitor = context.dealer(endpoint, incarnation)
+        self._socket, self._monitor = context.dealer(endpoint, incarnation, server)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._socket.fileno(), self._receive)
-        self._loop.add_reader(self._monitor.fileno(), self._watch)
+        self._loop.add_reader(self._monitor.socket.fileno(), self._watch)
         self._loop.call_soon(self._watch)
 
     def send(self, body: AnyBody, arrays: Sequence[Array] = ()) -> None:
@@ -101,15 +105,15 @@ class Link:
 
     def close(self) -> None:
         self._loop.remove_reader(self._socket.fileno())
-        self._loop.remove_reader(self._monitor.fileno())
+        self._loop.remove_reader(self._monitor.socket.fileno())
         self._socket.disable_monitor()
-        self._monitor.close()
+        self._monitor.socket.close()
         self._socket.close()
 
     def _watch(self) -> None:
         if self._socket.closed:
             return
-        for event in transport.connection_events(self._monitor):
+        for event in self._monitor.events():
             self._on_connection(self, event == CONNECTED)
         self._receive()
 
@@ -135,10 +139,13 @@ class Engine:
         self._credits: dict[str, int] = {}
         self._sounds: deque[tuple[FrameSpan, Array]] = deque()  # received, to be handed to their streams
         self._state: GroupState | None = None
+        self._heard: float | None = None  # the scheduler's last ping
         self._vocoders: dict[str, Link] = {}  # by incarnation
         self._attached: set[str] = set()
         endpoint = transport.scheduler_endpoint(process.config)
-        self._scheduler = Link(context, endpoint, process.incarnation, self._on_scheduler, self._on_scheduler_message)
+        self._scheduler = Link(
+            context, endpoint, SCHEDULER, process.incarnation, self._on_scheduler, self._on_scheduler_message
+        )
 
     # What the doors use ----------------------------------------------------------------------------------------------
 
@@ -152,12 +159,21 @@ class Engine:
         """Speech requests under way of which nothing has come yet."""
         return sum(not stream.begun for stream in self._streams.values())
 
+    def queues(self) -> dict[str, float]:
+        """How much has been received and not yet handed to its streams, by link."""
+        return {"from_vocoders": len(self._sounds)}
+
+    def ages(self) -> dict[str, float]:
+        """Seconds since the scheduler was last heard, if it ever was."""
+        return {} if self._heard is None else {"scheduler": time.monotonic() - self._heard}
+
     def unready(self) -> dict[str, str]:
         """Why the group can't serve, process to reason; empty when it can."""
         if not self._scheduler.peer or self._state is None:
             return {"scheduler": "not connected"}
         reasons = {name: state for name, state in self._state.processes.items() if state != "ready"}
-        if any(address.incarnation not in self._attached for address in self._state.vocoders):
+        own = {name for name, _ in worker_names(self._process.config)}  # those from elsewhere are used once they can be
+        if any(one.name in own and one.incarnation not in self._attached for one in self._state.vocoders):
             reasons["gateway"] = "not yet connected to each vocoder worker"
         return reasons if reasons or self._state.ready else {"scheduler": "not ready"}
 
@@ -262,6 +278,7 @@ class Engine:
         elif message.source != link.peer:
             return
         elif isinstance(body, Ping):
+            self._heard = time.monotonic()
             link.try_send(Pong())
         elif isinstance(body, Codes):
             self._on_codes(body, message.arrays[0])
@@ -291,17 +308,25 @@ class Engine:
 
     def _on_state(self, state: GroupState) -> None:
         self._state = state
-        current = {address.incarnation: address.endpoint for address in state.vocoders}
-        for incarnation in set(self._vocoders) - set(current):
+        for incarnation in set(self._vocoders) - {address.incarnation for address in state.vocoders}:
             self._attached.discard(incarnation)
             self._vocoders.pop(incarnation).close()
-        for incarnation, endpoint in current.items():
-            if incarnation in self._attached:
-                self._try_tell(Attached(incarnation))
-            elif incarnation not in self._vocoders:
-                link = Link(self._context, endpoint, self._process.incarnation, self._on_vocoder, self._on_sound)
-                link.peer = incarnation
-                self._vocoders[incarnation] = link
+        for address in state.vocoders:
+            if address.incarnation in self._attached:
+                self._try_tell(Attached(address.incarnation))
+            elif address.incarnation not in self._vocoders:
+                self._connect(address)
+
+    def _connect(self, address: VocoderAddress) -> None:
+        """To a vocoder worker. One whose key is not known here leaves this gateway unready."""
+        mine = self._process.incarnation
+        try:
+            link = Link(self._context, address.endpoint, address.name, mine, self._on_vocoder, self._on_sound)
+        except ConfigError as error:
+            log.error("not connected to a vocoder worker: %s", error)
+            return
+        link.peer = address.incarnation
+        self._vocoders[address.incarnation] = link
 
     # From vocoder workers --------------------------------------------------------------------------------------------
 

@@ -60,6 +60,11 @@ class ApiError(Exception):
         return web.Response(status=self.status, body=content, content_type="application/json", headers=self.headers)
 
 
+def draining() -> ApiError:
+    """The server takes nothing new: another one, or this one started again, will."""
+    return ApiError(503, "draining", "the server is shutting down", retry_after=5, reason="rejected")
+
+
 def invalid(param: str, problem: str) -> ApiError:
     """A field that can't be accepted."""
     return ApiError(400, "invalid_value", f"{param}: {problem}", param)

@@ -7,12 +7,11 @@ from typing import Protocol
 
 from aiohttp import web
 
-from gateway import speech
-from gateway.auth import CLIENT
+from gateway import speech, voice_header
 from gateway.fields import SpeechRequest
 from gateway.metrics import Playback
 from gateway.outlet import TRAILER, Outlet
-from gateway.services import ARRIVAL, GATEWAY
+from gateway.services import ARRIVAL, GATEWAY, Gateway
 from gateway.session import Session
 from gateway.sound import Pipeline
 from gateway.speech import Piece, Spoken
@@ -50,7 +49,7 @@ async def answer(request: web.Request, api: str, wanted: SpeechRequest, framing:
         ApiError: what went wrong before the first sound, or ever, in a reply in one piece.
     """
     gateway = request.app[GATEWAY]
-    with Session(gateway, api, wanted.delivery.format, request[ARRIVAL], request[CLIENT]) as session:
+    with Session(gateway, request, api, wanted.delivery.format) as session:
         pipeline = Pipeline(wanted.delivery, gateway.model.sample_rate)
         try:
             if wanted.streaming:
@@ -68,18 +67,21 @@ async def _stream(
     deadline = request[ARRIVAL] + gateway.settings.first_audio_deadline
     try:
         async with asyncio.timeout_at(deadline):
-            spoken = Spoken(await speech.start(gateway, session, wanted, "audio", deadline), pipeline, gateway.encoders)
+            stream = await speech.start(gateway, session, wanted, "audio", deadline)
+            spoken = Spoken(stream, pipeline, gateway.encoders, session.timeline)
             piece = await spoken.next()
     except TimeoutError:
         raise speech.deadline_exceeded() from None
-    headers = reply_headers(wanted, pipeline.rate) | {"Content-Type": framing.media_type(pipeline.media_type)}
+    headers = reply_headers(gateway, wanted, pipeline.rate) | {"Content-Type": framing.media_type(pipeline.media_type)}
     response = web.StreamResponse(headers=headers)
     outlet = await Outlet.open(request, response, gateway.settings.slow_client_timeout)
     playback = Playback(gateway.metrics, request[ARRIVAL], pipeline.rate)
+    whole = False
     try:
         frames = await _play(outlet, spoken, piece, framing, playback)
+        whole = True
     finally:
-        playback.ended()
+        playback.ended(whole)
     await outlet.send(framing.end(session.prompt_tokens, frames))
     session.reason = spoken.reason
     await outlet.finish(session.reason)
@@ -88,11 +90,13 @@ async def _stream(
 
 async def _play(outlet: Outlet, spoken: Spoken, piece: Piece | None, framing: Framing, playback: Playback) -> int:
     """Send all pieces; the number of frames in them."""
-    frames = 0
+    frames, clock = 0, asyncio.get_running_loop().time
     while piece is not None:
         frames = piece.frames
-        playback.chunk(asyncio.get_running_loop().time(), piece.samples, len(piece.data))
+        ready = clock()
+        spoken.timeline.lateness(playback.chunk(ready, piece.samples, len(piece.data)))
         await outlet.send(framing.piece(piece.data))
+        playback.sent(clock() - ready)
         spoken.sent(piece)
         piece = await spoken.next()
     return frames
@@ -102,7 +106,8 @@ async def _whole(
     request: web.Request, session: Session, wanted: SpeechRequest, pipeline: Pipeline
 ) -> web.StreamResponse:
     gateway = request.app[GATEWAY]
-    spoken = Spoken(await speech.start(gateway, session, wanted, "audio"), pipeline, gateway.encoders)
+    stream = await speech.start(gateway, session, wanted, "audio")
+    spoken = Spoken(stream, pipeline, gateway.encoders, session.timeline)
     pieces: list[Piece] = []
     while (piece := await spoken.next()) is not None:
         spoken.sent(piece)
@@ -111,7 +116,7 @@ async def _whole(
     content = await asyncio.to_thread(b"".join, data)  # it may be long
     gateway.metrics.count_sound(pipeline.samples / pipeline.rate, len(content))
     ending = {"Content-Type": pipeline.media_type, TRAILER: spoken.reason, "X-Frames": str(pieces[-1].frames)}
-    response = web.StreamResponse(headers=reply_headers(wanted, pipeline.rate) | ending)
+    response = web.StreamResponse(headers=reply_headers(gateway, wanted, pipeline.rate) | ending)
     response.content_length = len(content)
     outlet = await Outlet.open(request, response, gateway.settings.slow_client_timeout)
     await outlet.send(content)
@@ -120,7 +125,8 @@ async def _whole(
     return response
 
 
-def reply_headers(wanted: SpeechRequest, rate: int) -> dict[str, str]:
+def reply_headers(gateway: Gateway, wanted: SpeechRequest, rate: int) -> dict[str, str]:
     """Headers of every reply with sound or codes; ``rate`` in samples per second."""
     headers = {"X-Seed": str(wanted.sampling.seed), "X-Sample-Rate": str(rate)}
+    headers |= voice_header.of(speech.voices(gateway, wanted))
     return headers | ({"X-Ignored-Fields": ", ".join(wanted.ignored)} if wanted.ignored else {})

@@ -41,12 +41,15 @@ class Server:
         name = f"[{host}]" if family == socket.AF_INET6 else host
         self.address = f"{name}:{listener.getsockname()[1]}"
 
-    async def drain(self, seconds: float) -> None:
-        """Refuse what is new, and wait until what is under way has ended, for so long at most."""
-        self._gateway.draining = True
-        await asyncio.gather(*(socket.leave() for socket in list(self._gateway.sockets)))
+    async def drain(self, seconds: float, grace: float = 0.0) -> None:
+        """Be ready no more; after a grace, refuse what is new, and wait so long at most for what is under way."""
+        gateway = self._gateway
+        gateway.draining = True
+        await asyncio.sleep(grace)
+        gateway.refusing = True
+        await asyncio.gather(*(socket.leave() for socket in list(gateway.sockets)))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._gateway.idle.wait(), seconds)
+            await asyncio.wait_for(gateway.idle.wait(), seconds)
 
     async def close(self) -> None:
         """Stop listening, and cut off what is still under way."""

@@ -16,10 +16,13 @@ from common.config import ROOT, Config
 from gateway.duplicates import Duplicates
 from gateway.engine import Engine
 from gateway.keys import ENVIRONMENT, Keys
+from gateway.merge import Scrapes
 from gateway.metrics import GatewayMetrics
 from gateway.model import ServedModel
 from gateway.plan import Bounds
 from gateway.script import turn_rules
+from gateway.timeline import Timelines
+from gateway.trace_context import TraceContext
 from gateway.voices.service import Voices
 
 REST_SHARE = 0.6  # of the time for which the scheduler keeps an open request at rest
@@ -29,6 +32,12 @@ ARRIVAL: web.RequestKey[float] = web.RequestKey("arrival", float)
 
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 """The id in the reply's X-Request-Id."""
+
+TRACE: web.RequestKey[TraceContext] = web.RequestKey("trace", TraceContext)
+"""The trace it belongs to."""
+
+LOGGED: web.RequestKey[bool] = web.RequestKey("logged", bool)
+"""Set where a session writes a line of its own about the request."""
 
 
 class Socket(Protocol):
@@ -50,13 +59,16 @@ class Gateway:
         self.model = model
         self.engine = engine
         self.metrics = metrics
+        self.scrapes = Scrapes(config.run_path)
         self.bounds = engine_bounds(config, model)
+        self.timelines = Timelines(config.debug.requests)
         self.keys = _keys(config, metrics)
         self.duplicates = Duplicates()
         self.voices = Voices(config.data_path / "voices", model, engine, config.gateway, metrics)
         self.encoders = ThreadPoolExecutor(config.gateway.encoder_threads, thread_name_prefix="encoder")
         self.sockets: set[Socket] = set()  # that are open
-        self.draining = False
+        self.draining = False  # about to stop: not ready any more,
+        self.refusing = False  # and a little later without new requests
         self.idle = asyncio.Event()  # no speech or voice request is under way
         self.idle.set()
         self._active = 0
@@ -77,6 +89,7 @@ class Gateway:
 
     def close(self) -> None:
         self.voices.close()
+        self.scrapes.close()
         self.encoders.shutdown(wait=False, cancel_futures=True)
 
 

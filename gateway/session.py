@@ -7,11 +7,16 @@ import logging
 import uuid
 from types import TracebackType
 
+from aiohttp import web
+
 from common.messages import FinishReason
-from gateway.accounts import Client
+from gateway.auth import CLIENT
+from gateway.duplicates import SUPERSEDED
 from gateway.errors import ApiError
-from gateway.services import Gateway
+from gateway.metrics import CancelCause
+from gateway.services import ARRIVAL, LOGGED, REQUEST_ID, TRACE, Gateway
 from gateway.streams import Source
+from gateway.timeline import Timeline
 
 log = logging.getLogger(__name__)
 
@@ -23,13 +28,19 @@ class SlowClientError(Exception):
 class Session:
     """A context: on leaving it, the stream is closed with the reason of the end, and the request is counted."""
 
-    def __init__(self, gateway: Gateway, api: str, sound_format: str, arrival: float, client: Client) -> None:
+    def __init__(
+        self, gateway: Gateway, asked: web.Request, api: str, sound_format: str, arrival: float | None = None
+    ) -> None:
+        """``arrival``: by the clock of the event loop, if later than that of ``asked``."""
         self.request = uuid.uuid4().hex  # the engine's id, never one a client chose
         self.stream: Source | None = None
         self.reason: FinishReason = "error"
-        self.client = client
+        self.client = asked[CLIENT]
         self._gateway = gateway
-        self._api, self._format, self._arrival = api, sound_format, arrival
+        self._api, self._format = api, sound_format
+        self._arrival = asked[ARRIVAL] if arrival is None else arrival
+        self.timeline = Timeline(asked[REQUEST_ID], asked[TRACE], self.request, api, sound_format, self._arrival)
+        asked[LOGGED] = True
 
     @property
     def prompt_tokens(self) -> int:
@@ -37,11 +48,13 @@ class Session:
         return 0 if self.stream is None else self.stream.prompt_tokens
 
     def __enter__(self) -> Session:
+        self._gateway.timelines.begin(self.timeline)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        cause = None if error is None else _cause(error)
         if error is not None:
             self.reason = _reason(error)
         if self.stream is not None:
@@ -51,9 +64,11 @@ class Session:
         seconds = asyncio.get_running_loop().time() - self._arrival
         metrics.requests.labels(self._api, self._format, self.reason).inc()
         metrics.e2e_latency.observe(seconds)
-        if self.reason == "cancelled":
-            metrics.client_disconnects.inc()
-        log.info("ended", extra={"engine_request": self.request, "outcome": self.reason, "seconds": round(seconds, 4)})
+        if cause is not None:
+            metrics.cancelled(cause)
+        self.timeline.end(self.reason, error.code if isinstance(error, ApiError) else None)
+        self._gateway.timelines.end(self.timeline)
+        log.info("spoken", extra={"model": self._gateway.model.name} | self.timeline.summary())
 
 
 def _reason(error: BaseException) -> FinishReason:
@@ -62,3 +77,12 @@ def _reason(error: BaseException) -> FinishReason:
     if isinstance(error, SlowClientError):
         return "slow_client"
     return "cancelled" if isinstance(error, asyncio.CancelledError | ConnectionError) else "error"
+
+
+def _cause(error: BaseException) -> CancelCause | None:
+    """What made the gateway give the request up, if it did so of itself."""
+    if isinstance(error, asyncio.CancelledError | ConnectionError):
+        return "superseded" if error.args[:1] == (SUPERSEDED,) else "disconnect"
+    if isinstance(error, SlowClientError):
+        return "slow_client"
+    return "deadline" if isinstance(error, ApiError) and error.reason == "timeout" else None

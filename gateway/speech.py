@@ -24,6 +24,7 @@ from gateway.services import GATEWAY, Gateway
 from gateway.session import Session
 from gateway.sound import Pipeline
 from gateway.streams import Chunk, End, Pause, Source
+from gateway.timeline import Timeline
 
 
 async def read_request(request: web.Request) -> SpeechRequest:
@@ -104,8 +105,14 @@ def converse(
         deadline=left,
         live=live,
     )
+    session.timeline.asked(speech, voices(gateway, speech))
     conversation = session.stream = Conversation(gateway.engine, gateway.model.prompts, reply, gateway.bounds)
     return conversation
+
+
+def voices(gateway: Gateway, speech: SpeechRequest) -> list[str]:
+    """Ids of the voices that speak, one per speaker; none for recordings in the request, or the model's choice."""
+    return speech.voices or ([gateway.voices.default] if gateway.voices.default and not speech.clips else [])
 
 
 async def references(gateway: Gateway, speech: SpeechRequest) -> list[Reference]:
@@ -114,9 +121,8 @@ async def references(gateway: Gateway, speech: SpeechRequest) -> list[Reference]
     Raises:
         ApiError: a voice or recording that can't be used.
     """
-    ids = speech.voices or ([gateway.voices.default] if gateway.voices.default and not speech.clips else [])
     found: list[Reference] = []
-    for speaker, voice in enumerate(ids):
+    for speaker, voice in enumerate(voices(gateway, speech)):
         found += [of_speaker(recording, speaker) for recording in await gateway.voices.references(voice)]
     for clip in speech.clips:
         codes = await gateway.voices.clip(clip.audio, f"{clip.param}.audio")
@@ -156,11 +162,13 @@ class Piece(NamedTuple):
 class Spoken:
     """A stream as pieces of encoded sound."""
 
-    def __init__(self, stream: Source, pipeline: Pipeline, threads: Executor) -> None:
+    def __init__(self, stream: Source, pipeline: Pipeline, threads: Executor, timeline: Timeline) -> None:
+        self.timeline = timeline
         self._end: End | None = None
         self._stream, self._pipeline, self._threads = stream, pipeline, threads
         self._samples = 0  # in the pieces so far
         self._frames = 0
+        self._told = 0  # frames in the pieces so far
 
     @property
     def reason(self) -> FinishReason:
@@ -179,12 +187,15 @@ class Spoken:
             data = await self._encode(item)
             if data:
                 samples, self._samples = self._pipeline.samples - self._samples, self._pipeline.samples
+                self.timeline.chunk(self._frames - self._told, len(data), samples / self._pipeline.rate)
+                self._told = self._frames
                 return Piece(data, samples, self._frames)
             self._stream.read_up_to(self._frames)
         return None
 
     def sent(self, piece: Piece) -> None:
         """The client has this piece, so the engine may go on."""
+        self.timeline.sent()
         self._stream.read_up_to(piece.frames)
 
     async def _encode(self, item: Chunk | Pause | End) -> bytes:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from aiohttp import web
+
 from gateway import speech
-from gateway.accounts import Client
+from gateway.auth import CLIENT
 from gateway.conversation import Conversation
 from gateway.errors import ApiError
 from gateway.fields import SpeechRequest
@@ -16,6 +18,7 @@ from gateway.services import Gateway
 from gateway.session import Session, SlowClientError
 from gateway.sound import Pipeline
 from gateway.speech import Spoken
+from gateway.timeline import Timeline
 
 OFF_LOOP_CHARACTERS = 1_000  # to look through more text than this would hold up the sound of others
 
@@ -27,9 +30,12 @@ class Utterance:
     """
 
     def __init__(
-        self, gateway: Gateway, client: Client, wanted: SpeechRequest, send: Callable[[bytes], Awaitable[None]]
+        self, gateway: Gateway, request: web.Request, wanted: SpeechRequest, send: Callable[[bytes], Awaitable[None]]
     ) -> None:
-        self._gateway, self._client, self._wanted, self._send = gateway, client, wanted, send
+        self._gateway, self._request, self._wanted, self._send = gateway, request, wanted, send
+        self._client = request[CLIENT]
+        self._timeline: Timeline | None = None  # once it speaks
+        self._characters = 0
         self._script = Script(gateway.model, gateway.settings, wanted.chunk_length, wanted.normalize)
         self._conversation: Conversation | None = None
         self._turns: list[str] = []  # said before the conversation began
@@ -48,6 +54,9 @@ class Utterance:
             raise ApiError(413, "text_buffer_full", message, "text")
         self._gateway.metrics.input_characters.inc(len(text))
         self._client.count_text(len(text))
+        self._characters += len(text)
+        if self._timeline is not None:
+            self._timeline.characters = self._characters
         if len(text) > OFF_LOOP_CHARACTERS:
             self._add(await asyncio.to_thread(self._script.add, text))
         else:
@@ -87,7 +96,7 @@ class Utterance:
         pipeline = Pipeline(self._wanted.delivery, gateway.model.sample_rate)
         with (
             self._client.admitted(),
-            Session(gateway, "live", self._wanted.delivery.format, loop.time(), self._client) as session,
+            Session(gateway, self._request, "live", self._wanted.delivery.format, loop.time()) as session,
         ):
             references = await speech.references(gateway, self._wanted)
             await self._begin.wait()
@@ -105,7 +114,9 @@ class Utterance:
         gateway, began = self._gateway, asyncio.get_running_loop().time()
         deadline = began + gateway.settings.first_audio_deadline
         conversation = speech.converse(gateway, session, self._wanted, references, "audio", deadline, live=True)
-        spoken = Spoken(conversation, pipeline, gateway.encoders)
+        self._timeline, session.timeline.begun = session.timeline, began
+        session.timeline.characters = self._characters
+        spoken = Spoken(conversation, pipeline, gateway.encoders, session.timeline)
         conversation.say(self._turns)
         if self._stopped:
             conversation.finish()

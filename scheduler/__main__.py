@@ -7,6 +7,7 @@ from common.transport import Context
 from scheduler.shell import Shell
 
 if __name__ == "__main__":
-    context = Context()
-    Shell(process.start("scheduler"), context).run()
+    this = process.start("scheduler")
+    context = Context(this.keys)
+    Shell(this, context).run()
     context.close()

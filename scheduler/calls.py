@@ -70,7 +70,7 @@ class _Builder:
 
     def finish(self) -> PlannedCall:
         worker = self.worker
-        worker.call = Call(worker.calls, self.spoken, self.frames)
+        worker.call = Call(worker.calls, self.spoken, self.frames, self.now)
         worker.calls += 1
         return PlannedCall(DecodePlan(worker.call.number, self.items), [np.concatenate(self.codes)])
 

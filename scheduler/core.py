@@ -35,6 +35,7 @@ from common.messages import (
 from scheduler.admission import refusal
 from scheduler.calls import plan_call
 from scheduler.encodes import Clip, Encodes
+from scheduler.journal import Journal
 from scheduler.observer import Observer
 from scheduler.placement import Placement
 from scheduler.policy import make_policy
@@ -61,10 +62,17 @@ class Outgoing(NamedTuple):
 class Scheduler:
     """See the module. ``frame_seconds``: length of a frame of sound."""
 
-    def __init__(self, settings: Settings, frame_seconds: float, observer: Observer | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        frame_seconds: float,
+        observer: Observer | None = None,
+        journal: Journal | None = None,
+    ) -> None:
         self.settings = settings
         self.frame_seconds = frame_seconds
         self.observer = observer or Observer()
+        self.journal = journal or Journal()
         self.policy = make_policy(settings, frame_seconds)
         self.placement = Placement(self.policy, settings.prefix_cache)
         self.window = max(1, round(settings.unread_seconds / frame_seconds))
@@ -148,6 +156,7 @@ class Scheduler:
             self._send(request.gateway, Ended(request.id, "rejected", 0, failure))
             return
         self.waiting.add(request)
+        self.journal.queued(request)
         self._admit(now)  # at once, so that the queue holds only those who really wait
 
     def _refusal(self, request: Request) -> Failure | None:
@@ -188,6 +197,8 @@ class Scheduler:
         """The client has read up to ``frame``. Cumulative; may be known before the vocoder's own answer is."""
         request = self.requests.get(request_id)
         if request is not None:
+            if frame > request.read and request.unspoken and request.delivered - request.read >= self.window:
+                self.observer.stalled()
             request.read = min(max(request.read, frame), request.handed)
 
     def encode(self, gateway: str, request_id: str, samples: Array) -> None:
@@ -216,6 +227,7 @@ class Scheduler:
         worker.step_seconds.add(body.duration)
         worker.step_cost.add(body.duration, len(step.rows), step.prefill_tokens)
         self.observer.stepped(body.duration, len(step.rows), step.prefill_tokens)
+        self.journal.stepped(worker, step, body.duration, now)
         worker.pages.settle(step.number)
         running = len(worker.requests)
         with_codes: list[Request] = []
@@ -224,6 +236,8 @@ class Scheduler:
             if request.reason is not None or epoch != request.epoch:
                 continue  # asked for before the end of the request, or of its turn, was known
             if request.frames == 0:
+                request.record.first_codes = now
+                self.observer.prefilled(now - request.admitted)
                 self._share_prompt(request)
             if end:
                 self._end_turn(request, position, now)
@@ -284,6 +298,7 @@ class Scheduler:
         worker.busy_share.add(min(1.0, body.duration / max(now - worker.free_since, 1e-9)))
         worker.free_since = now
         self.observer.called(body.duration, len(call.spoken), call.frames)
+        self.journal.called(worker, call, body.duration, now)
         for gateway in body.unreachable:
             self._gateway_lost(gateway)
         for request, frame in call.spoken:
@@ -373,6 +388,8 @@ class Scheduler:
             self.waiting.remove(request.id)
             self.waiting.running[request.client] += 1
             self.requests[request.id] = request
+            request.admitted = now
+            self.journal.admitted(request, now)
             self.observer.admitted(now - request.arrived, request.prompt_tokens, request.prefilled)
             if request.given:
                 self._finish(request, "stop")
@@ -404,6 +421,7 @@ class Scheduler:
         """All frames are here. Sound goes on until the last one is delivered."""
         self._leave_ar(request)
         request.reason = reason
+        self.journal.generated(request)
         failure = None
         if request.frames == 0:
             failure = Failure(500, "no_audio", "the model ended before the first frame")
@@ -431,6 +449,7 @@ class Scheduler:
             request.vocoder.give_up(request)
         assert request.reason is not None, "a request ends for a reason"
         self.observer.ended(request.reason)
+        self.journal.ended(request)
 
     def _leave_ar(self, request: Request) -> None:
         """Give slot and pages back; a step in flight may still answer for them."""

@@ -11,6 +11,12 @@ class Observer:
     def admitted(self, waited: float, prompt_tokens: int, cached_tokens: int) -> None:
         """A request left the queue; so much of its prompt was in the prefix cache."""
 
+    def prefilled(self, seconds: float) -> None:
+        """A request's prompt is done: its first frame, or end, was drawn so long after it was admitted."""
+
+    def stalled(self) -> None:
+        """Codes had to wait for a client that left too much sound unread, and has now read some."""
+
     def ended(self, reason: FinishReason) -> None:
         """A request ended, or was refused."""
 

@@ -23,11 +23,16 @@ class Peer(NamedTuple):
 
 
 class Peers:
-    """The peers by incarnation, and what became of each worker by name. ``workers``: names the group should have."""
+    """The peers by incarnation, and what became of each worker by name.
+
+    ``workers``: names the group should have, and is not ready without. Others may join from elsewhere, and go.
+    """
 
     def __init__(self, workers: list[str]) -> None:
         self._peers: dict[str, Peer] = {}
         self._heard: dict[str, float] = {}  # incarnation to the time of its last word
+        self._gone: dict[str, float] = {}  # likewise, by name, of workers that were lost
+        self._workers = frozenset(workers)
         self._states = dict.fromkeys(workers, "starting")
 
     def __contains__(self, incarnation: str) -> bool:
@@ -43,6 +48,7 @@ class Peers:
         endpoint = hello.audio_endpoint if isinstance(hello, VocoderWorkerHello) else None
         self._peers[incarnation] = Peer(incarnation, hello.name, role, endpoint)
         self._heard[incarnation] = now
+        self._gone.pop(hello.name, None)
         if role != "gateway":
             self._states[hello.name] = "ready"
         return former
@@ -54,19 +60,34 @@ class Peers:
         """Peers that have not said a word for ``bound`` seconds."""
         return [peer for peer in self if now - self._heard[peer.incarnation] > bound]
 
+    def ages(self, now: float) -> dict[str, float]:
+        """How long ago each peer was heard, by name, lost ones too. May be asked from another thread."""
+        heard = list(self._gone.items()) + [(peer.name, self._heard.get(peer.incarnation, now)) for peer in self]
+        return {name: max(0.0, now - last) for name, last in heard}
+
     def leaving(self, incarnation: str) -> None:
-        self._states[self._peers[incarnation].name] = "leaving"
+        self._note(self._peers[incarnation].name, "leaving")
 
     def remove(self, incarnation: str, state: str) -> None:
-        """Forget a peer; a worker's name keeps a state until it registers anew."""
+        """Forget a peer; the name of a worker the group should have keeps a state until it registers anew."""
         peer = self._peers.pop(incarnation)
-        del self._heard[incarnation]
+        heard = self._heard.pop(incarnation)
+        if peer.name in self._workers:
+            self._gone[peer.name] = heard
         if peer.role != "gateway" and all(other.name != peer.name for other in self):
-            self._states[peer.name] = state
+            self._note(peer.name, state)
+
+    def _note(self, worker: str, state: str) -> None:
+        if worker in self._workers:
+            self._states[worker] = state
+        else:
+            self._states.pop(worker, None)
 
     def group_state(self, draining: bool) -> GroupState:
         states = dict(self._states)
         if draining:
             states["scheduler"] = "draining"
-        vocoders = [VocoderAddress(peer.incarnation, peer.audio_endpoint) for peer in self if peer.audio_endpoint]
+        vocoders = [
+            VocoderAddress(peer.name, peer.incarnation, peer.audio_endpoint) for peer in self if peer.audio_endpoint
+        ]
         return GroupState(all(state == "ready" for state in states.values()), states, vocoders)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from common.messages import PROMPT_ROWS, Array, FinishReason, Sampling, Submit, Vocode
+from common.timeline import RequestRecord
 from scheduler.prefix_cache import Node
 from scheduler.slots import Lease
 
@@ -40,6 +41,8 @@ class Request:
         self.prompt_tokens = prompt.shape[1] + body.room  # of all turns, those to come included
         self.resting_since: float | None = None  # all turns so far are spoken, and more may come
         self.arrived = arrived
+        self.admitted = arrived  # until it really is
+        self.record = RequestRecord(0, self.id, arrived, self.prompt_tokens)  # for the journal
         self.client = body.client
         self.batch = body.priority == "batch"
         self.deadline = None if body.deadline is None else arrived + body.deadline

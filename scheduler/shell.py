@@ -15,7 +15,7 @@ from typing import Any
 
 import zmq
 
-from common import transport
+from common import notify, timeline, transport
 from common.checkpoint import load_codec_config
 from common.config import worker_names
 from common.messages import (
@@ -48,6 +48,7 @@ from common.messages import (
 from common.process import Process, wake_on_signals
 from common.transport import Context, PeerGoneError
 from scheduler.core import ProtocolError, Scheduler
+from scheduler.journal import Journal
 from scheduler.metrics import SchedulerMetrics
 from scheduler.peers import Peers
 
@@ -65,14 +66,18 @@ class Shell:
         self._settings = process.config.scheduler
         metrics = SchedulerMetrics(process.registry)
         frame_seconds = 1.0 / load_codec_config(process.config.model_dir).frame_rate
-        self._core = Scheduler(self._settings, frame_seconds, metrics)
-        metrics.watch(self._core)
+        journal = Journal(process.config.debug.requests, process.config.debug.events)
+        process.pages[timeline.PAGE] = journal.page
+        self._core = Scheduler(self._settings, frame_seconds, metrics, journal)
         self._peers = Peers([name for name, _ in worker_names(process.config)])
+        self._received = 0  # messages in the newest round
+        metrics.watch(self._core, lambda: self._peers.ages(time.monotonic()), lambda: self._received)
         self._socket, _ = context.router(transport.scheduler_endpoint(process.config))
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._next_ping = 0.0
         self._lost_some = False
         self._stop_by: float | None = None
+        self._watchdog = notify.Watchdog()
         self._handlers: dict[type, Callable[[str, Any, list[Array]], None]] = {
             Pong: lambda source, body, arrays: None,
             Submit: lambda source, body, arrays: self._core.submit(source, body, arrays[0], time.monotonic()),
@@ -95,14 +100,12 @@ class Shell:
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self._wake_reader, zmq.POLLIN)
         log.info("scheduler listens")
+        notify.tell(notify.READY)
         while not self._done():
+            self._watchdog.ping()
             poller.poll(self._timeout_ms())
             self._read_signals()
-            for _ in range(MESSAGES_PER_ROUND):
-                frames = transport.receive(self._socket)
-                if frames is None:
-                    break
-                self._on_frames(frames)
+            self._receive()
             self._watch_peers(time.monotonic())
             self._carry_out()
 
@@ -123,6 +126,7 @@ class Shell:
             self._stop_by = 0.0  # a second signal: at once
             return
         log.info("draining")
+        notify.tell(notify.STOPPING)
         self._stop_by = time.monotonic() + self._settings.drain_timeout
         self._core.drain()
         self._tell_gateways()
@@ -140,6 +144,15 @@ class Shell:
 
     # Messages --------------------------------------------------------------------------------------------------------
 
+    def _receive(self) -> None:
+        for received in range(MESSAGES_PER_ROUND):
+            frames = transport.receive(self._socket)
+            if frames is None:
+                self._received = received
+                return
+            self._on_frames(frames)
+        self._received = MESSAGES_PER_ROUND
+
     def _on_frames(self, frames: list[zmq.Frame]) -> None:
         try:
             message = unpack(frames[1:])
@@ -149,7 +162,10 @@ class Shell:
         if bytes(frames[0].buffer) != message.source.encode():
             log.warning("dropped a message that names another sender")
         elif isinstance(message.body, GatewayHello | ArWorkerHello | VocoderWorkerHello):
-            self._register(message.source, message.body)
+            if transport.key_owner(frames) in (None, message.body.name):
+                self._register(message.source, message.body)
+            else:
+                log.warning("refused a peer that has the key of another", extra={"peer": message.body.name})
         elif message.target != self._process.incarnation:
             log.debug("dropped a message for an earlier scheduler")
         elif message.source in self._peers:

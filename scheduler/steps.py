@@ -29,6 +29,7 @@ class _Builder:
         self.assigned: list[Assign] = []
         self.prefills: list[Prefill] = []
         self.prompts: list[Array] = []
+        self.prompted: list[Request] = []
         self.decodes: list[int] = []
         self.appends: list[tuple[int, int, int]] = []
         self.rows: list[Row] = []
@@ -43,6 +44,7 @@ class _Builder:
             request.assigned = True
         turn = request.turns[request.turn]
         self.prompts.append(turn[:, request.prefilled : request.prefilled + tokens])
+        self.prompted.append(request)
         start = request.position
         request.position += tokens
         request.prefilled += tokens
@@ -67,7 +69,7 @@ class _Builder:
 
     def finish(self) -> PlannedStep:
         worker = self.worker
-        step = Step(worker.steps, self.rows, self.tokens)
+        step = Step(worker.steps, self.rows, self.tokens, self.prompted, self.now)
         worker.steps += 1
         worker.in_flight.append(step)
         worker.step_started = self.now

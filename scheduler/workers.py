@@ -38,11 +38,13 @@ class Row(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step in flight."""
+    """A step in flight. ``prompts``: the requests with a span of prompt in it; ``sent``: when."""
 
     number: int
     rows: list[Row]
     prefill_tokens: int
+    prompts: list[Request]
+    sent: float
 
 
 class ArWorker:
@@ -62,6 +64,7 @@ class ArWorker:
         self.steps = 0
         self.released: list[int] = []  # slots the worker has not yet been told of
         self.step_started: float | None = None  # when the newest step was sent
+        self.answered = 0.0  # when the newest answer came
         self.step_seconds = Average(STEP_GUESS)
         self.step_cost = LinearCost([STEP_GUESS, 0.0, 0.0])  # per row and prompt position
         self.between_ends = Average(0.0)  # seconds from one freed slot to the next, while others wait
@@ -115,6 +118,7 @@ class Call(NamedTuple):
     number: int
     spoken: list[tuple[Request, int]]
     frames: int
+    sent: float
 
 
 class VocoderWorker:

@@ -8,13 +8,13 @@ import msgspec
 from aiohttp import web
 
 from gateway import speech
-from gateway.auth import CLIENT
 from gateway.errors import ApiError
 from gateway.outlet import Outlet
 from gateway.replies import reply_headers
-from gateway.services import ARRIVAL, GATEWAY
+from gateway.services import GATEWAY
 from gateway.session import Session
 from gateway.streams import Chunk, End, Pause, Source
+from gateway.timeline import Timeline
 
 routes = web.RouteTableDef()
 
@@ -24,26 +24,29 @@ async def codes(request: web.Request) -> web.StreamResponse:
     """The status waits for the first frame; an error after it is an event."""
     gateway = request.app[GATEWAY]
     wanted = await speech.read_request(request)
-    with Session(gateway, "codes", "codes", request[ARRIVAL], request[CLIENT]) as session:
+    with Session(gateway, request, "codes", "codes") as session:
         stream = await speech.start(gateway, session, wanted, "codes")
         item = await stream.next()
         if isinstance(item, End):
             speech.check_end(item)
-        headers = reply_headers(wanted, gateway.model.sample_rate) | {"Content-Type": "text/event-stream"}
+        headers = reply_headers(gateway, wanted, gateway.model.sample_rate) | {"Content-Type": "text/event-stream"}
         response = web.StreamResponse(headers=headers)
         outlet = await Outlet.open(request, response, gateway.settings.slow_client_timeout)
-        end = await _send_frames(outlet, stream, item)
+        end = await _send_frames(outlet, stream, item, session.timeline)
         session.reason = end.reason
         await outlet.send(_event(_ending(end)))
         await outlet.finish(end.reason)
         return response
 
 
-async def _send_frames(outlet: Outlet, stream: Source, item: Chunk | Pause | End) -> End:
+async def _send_frames(outlet: Outlet, stream: Source, item: Chunk | Pause | End, timeline: Timeline) -> End:
     while not isinstance(item, End):
         if isinstance(item, Chunk):
             rows = enumerate(item.data.tolist(), start=item.first)
-            await outlet.send(b"".join(_event({"index": index, "codes": row}) for index, row in rows))
+            data = b"".join(_event({"index": index, "codes": row}) for index, row in rows)
+            timeline.chunk(item.frames, len(data), 0.0)
+            await outlet.send(data)
+            timeline.sent()
         item = await stream.next()
     return item
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import tomllib
-from importlib import metadata
-
 from aiohttp import web
 
-from common.config import ROOT
+from common.version import VERSION
 from gateway import merge
 from gateway.services import GATEWAY, Gateway
 
@@ -54,21 +50,10 @@ async def version(request: web.Request) -> web.Response:
 
 @routes.get("/metrics")
 async def metrics(request: web.Request) -> web.Response:
-    text = await asyncio.to_thread(merge.scrape, request.app[GATEWAY].run_dir)
+    text = await request.app[GATEWAY].scrapes.text()
     return web.Response(body=text.encode(), headers={"Content-Type": merge.CONTENT_TYPE})
 
 
 def _unready(gateway: Gateway) -> dict[str, str]:
     reasons = gateway.engine.unready()
     return reasons | {"gateway": "draining"} if gateway.draining else reasons
-
-
-def _version() -> str:
-    try:
-        return metadata.version("shoal")
-    except metadata.PackageNotFoundError:  # run from its source
-        project: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-        return project["version"]
-
-
-VERSION = _version()

@@ -16,9 +16,10 @@ import msgspec
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
 from gateway import fields
-from gateway.auth import CLIENT, is_upgrade
+from gateway.auth import is_upgrade
 from gateway.body import OFF_LOOP_BYTES, without_nulls
-from gateway.errors import ApiError, invalid
+from gateway.duplicates import SUPERSEDED
+from gateway.errors import ApiError, draining, invalid
 from gateway.services import GATEWAY, Gateway
 from gateway.session import SlowClientError
 from gateway.utterance import Utterance
@@ -73,6 +74,8 @@ class Live:
         """Until the socket is closed, by whom ever."""
         self._gateway.sockets.add(self)
         try:
+            if self._gateway.refusing:
+                await self.leave()  # it came while the others were told
             while self._farewell is None and not self._socket.closed:
                 message = await self._receive()
                 if message is None:
@@ -95,7 +98,7 @@ class Live:
         """The server can't wait any longer."""
         if self._speaking is not None:
             await self._abort()
-            await self._fail(ApiError(503, "draining", "the server is shutting down", retry_after=5))
+            await self._fail(draining())
         self._close(WSCloseCode.GOING_AWAY, b"the server is shutting down")
         await self._ended.wait()
 
@@ -132,8 +135,10 @@ class Live:
                 await utterance.stop()
 
     async def _start(self, values: dict[Any, Any]) -> None:
-        await self._abort()
+        await self._abort(SUPERSEDED)
         self._failed = False
+        if self._gateway.refusing:
+            raise draining()
         asked = values.get("request", {})
         if not isinstance(asked, dict):
             raise invalid("request", "is not a map of fields")
@@ -144,7 +149,7 @@ class Live:
             speech = await asyncio.to_thread(fields.parse, *arguments)
         else:
             speech = fields.parse(*arguments)
-        self._utterance = Utterance(gateway, self._request[CLIENT], speech, self._sound)
+        self._utterance = Utterance(gateway, self._request, speech, self._sound)
         self._speaking = asyncio.create_task(self._speak(self._utterance))
         if speech.text:
             await self._utterance.say(speech.text)
@@ -175,12 +180,12 @@ class Live:
             await self._send({"event": "audio", "audio": data[begin : begin + FRAME_BYTES]})
         self._active = self._loop.time()
 
-    async def _abort(self) -> None:
-        """Break off what is being said."""
+    async def _abort(self, why: str | None = None) -> None:
+        """Break off what is being said; ``why`` is for the metrics."""
         self._utterance = None
         task, self._speaking = self._speaking, None
         if task is not None and task is not asyncio.current_task():
-            task.cancel()
+            task.cancel(why)
             with contextlib.suppress(asyncio.CancelledError, ConnectionError):
                 await task
 

@@ -11,11 +11,10 @@ from aiohttp import web
 
 from common.messages import Array
 from gateway import speech
-from gateway.auth import CLIENT
 from gateway.body import read_fields
 from gateway.engine import EngineError
 from gateway.errors import ApiError, from_failure, invalid
-from gateway.services import ARRIVAL, GATEWAY, Gateway
+from gateway.services import GATEWAY, Gateway
 from gateway.session import Session
 from gateway.streams import Chunk
 
@@ -55,7 +54,7 @@ async def transcribe(request: web.Request) -> web.Response:
 async def _sound(request: web.Request, codes: Array) -> bytes:
     """Samples float16 [frames * hop], little-endian."""
     gateway = request.app[GATEWAY]
-    with Session(gateway, "vqgan", "pcm", request[ARRIVAL], request[CLIENT]) as session:
+    with Session(gateway, request, "vqgan", "pcm") as session:
         try:
             stream = session.stream = gateway.engine.submit_codes(session.request, session.client.name, codes)
         except EngineError as error:
@@ -63,6 +62,7 @@ async def _sound(request: web.Request, codes: Array) -> bytes:
         pieces = []
         while isinstance(item := await stream.next(), Chunk):
             pieces.append(item.data.astype("<f2").tobytes())
+            session.timeline.chunk(item.frames, len(pieces[-1]), item.frames / gateway.model.frame_rate)
             stream.read_up_to(item.first + item.frames)
         speech.check_end(item)
         session.reason = item.reason

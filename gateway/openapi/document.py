@@ -8,8 +8,8 @@ from typing import Any
 
 from aiohttp import hdrs, web
 
-from gateway.auth import COMPAT, LISTINGS, guarded
-from gateway.doors.health import VERSION
+from common.version import VERSION
+from gateway.auth import COMPAT, LISTINGS, asks_for_key, guarded
 from gateway.openapi.operations import JSON, OPERATIONS, Answer, Operation, named
 from gateway.openapi.schemas import Schema, components
 from gateway.services import Gateway
@@ -24,6 +24,7 @@ _HEADERS = {
     "X-Seed": "The same request with this seed gives the same codes.",
     "X-Sample-Rate": "Samples per second of the sound in the reply.",
     "X-Ignored-Fields": "Unknown fields of the request.",
+    "X-Voice-Id": "That of the request, else the id of the voice that speaks; several have commas between them.",
     "X-Frames": "Frames of the sound, of a reply in one piece.",
     "X-Finish-Reason": "stop or length; a trailer of a streamed reply.",
     "Retry-After": "Seconds.",
@@ -95,14 +96,15 @@ def _operation(method: str, path: str, gateway: Gateway) -> dict[str, Any]:
     if operation.bodies:
         content = {media_type: {"schema": schema} for media_type, schema in operation.bodies.items()}
         described["requestBody"] = {"required": True, "content": content}
-    if guarded(path):
+    if asks_for_key(path):
         described["security"] = _security(method, path, gateway)
     return described
 
 
 def _parameters(path: str, operation: Operation) -> list[dict[str, Any]]:
     in_path = [_parameter("path", name, {"type": "string", "minLength": 1}) for name in re.findall(r"{(\w+)}", path)]
-    return in_path + [_parameter("query", name, schema) for name, schema in operation.query.items()]
+    in_query = [_parameter("query", name, schema) for name, schema in operation.query.items()]
+    return in_path + in_query + [_parameter("header", name, schema) for name, schema in operation.headers.items()]
 
 
 def _parameter(place: str, name: str, schema: Schema) -> dict[str, Any]:
@@ -117,8 +119,10 @@ def _security(method: str, path: str, gateway: Gateway) -> list[dict[str, list[s
 
 def _responses(method: str, path: str, operation: Operation) -> dict[str, Any]:
     statuses = set(operation.errors)
+    if asks_for_key(path):
+        statuses |= {401}
     if guarded(path):
-        statuses |= {401, 503}
+        statuses |= {503}
     if method != hdrs.METH_GET:
         statuses |= {403, *(_OF_COUNTED if guarded(path) else ())}
     if operation.bodies:

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway import merge
+from gateway import merge, voice_header
 from gateway.doors import page
 from gateway.forms import MULTIPART, URL_ENCODED
 from gateway.openapi import replies
@@ -35,13 +35,14 @@ class Answer(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True):
-    """``errors``: status codes beside those that the kind of route has anyway."""
+    """``headers``: of the request; ``errors``: status codes beside those that the kind of route has anyway."""
 
     tag: str
     summary: str
     answers: dict[int, Answer]
     bodies: dict[str, Schema] = {}
     query: dict[str, Schema] = {}
+    headers: dict[str, Schema] = {}
     errors: tuple[int, ...] = ()
     description: str = ""
 
@@ -76,7 +77,15 @@ _TEXT: Schema = {"type": "string", "minLength": 1}
 _TEXTS: Schema = {"type": "array", "items": _TEXT}
 _NAMING: dict[str, Any] = {"allOf": [named("VoiceNaming")]}
 _AS_JSON: dict[str, Schema] = {"format": {"type": "string", "description": "json: the reply is JSON."}}
-_SOUND_HEADERS = ("X-Seed", "X-Sample-Rate", "X-Ignored-Fields", "X-Frames", "X-Finish-Reason")
+_CODES_HEADERS = ("X-Seed", "X-Sample-Rate", "X-Ignored-Fields", "X-Voice-Id")
+_SOUND_HEADERS = (*_CODES_HEADERS, "X-Frames", "X-Finish-Reason")
+_BY_VOICE: dict[str, Schema] = {
+    voice_header.HEADER: {
+        "type": "string",
+        "pattern": voice_header.PATTERN,
+        "description": "Requests with the same one go to the same group, where there are several.",
+    }
+}
 _SOUND = {media_type: {"type": "string", "format": "binary"} for media_type in SOUND_TYPES}
 _TEXT_PAGE: Schema = {"type": "string"}
 _ROWS: Schema = {"type": "array", "items": {"type": "array", "items": {"type": "integer", "minimum": 0}}}
@@ -96,6 +105,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Text to sound",
         {200: Answer("The sound, as it is made, or in one piece.", _SOUND, _SOUND_HEADERS)},
         {JSON: named(SPEECH), MSGPACK: named(SPEECH), MULTIPART: named(SPEECH_FORM)},
+        headers=_BY_VOICE,
         errors=_SPEECH_ERRORS,
         description="The status waits for the first sound. What fails after it breaks the connection.",
     ),
@@ -104,6 +114,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Text as it is written to sound",
         {101: Answer("The WebSocket.")},
         query={"api_key": {"type": "string", "description": "For browsers, which can't set the header."}},
+        headers=_BY_VOICE,
         errors=(403, 426, 429),
         description=LIVE,
     ),
@@ -112,13 +123,15 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Text to sound, for OpenAI's clients",
         {200: Answer("The sound, as it is made, or in one piece.", _SOUND | {EVENTS: {}}, _SOUND_HEADERS)},
         {JSON: named(OPENAI_SPEECH), MSGPACK: named(OPENAI_SPEECH)},
+        headers=_BY_VOICE,
         errors=(404, *_SPEECH_ERRORS),
     ),
     ("POST", "/v1/codes"): Operation(
         "speech",
         "Text to the codes of each frame",
-        {200: Answer("An event for each frame, and one for the end.", {EVENTS: {}}, _SOUND_HEADERS[:3])},
+        {200: Answer("An event for each frame, and one for the end.", {EVENTS: {}}, _CODES_HEADERS)},
         {JSON: named(SPEECH), MSGPACK: named(SPEECH), MULTIPART: named(SPEECH_FORM)},
+        headers=_BY_VOICE,
         errors=_SPEECH_ERRORS,
     ),
     ("GET", "/v1/models"): Operation("listings", "The model, as OpenAI words it", _json(replies.Models)),
@@ -220,6 +233,22 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "health",
         "Metrics of all processes, for Prometheus",
         {200: Answer("Samples.", {merge.CONTENT_TYPE.partition(";")[0]: _TEXT_PAGE})},
+    ),
+    ("GET", "/debug/requests"): Operation(
+        "debug", "Requests under way and the last that ended", _json(replies.DebugRequests)
+    ),
+    ("GET", "/debug/requests/{id}"): Operation(
+        "debug", "The timeline of a request", _json(replies.DebugTimeline), errors=(404,)
+    ),
+    ("GET", "/debug/requests/{id}/trace"): Operation(
+        "debug", "A request through the whole pipeline, for Perfetto", _json(replies.Trace), errors=(404,)
+    ),
+    ("GET", "/debug/trace"): Operation(
+        "debug",
+        "The last seconds of the whole pipeline, for Perfetto",
+        _json(replies.Trace),
+        query={"seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": 60, "default": 10}},
+        errors=(400,),
     ),
     ("GET", "/openapi.json"): Operation("page", "This description", {200: Answer("OpenAPI.", {JSON: {}})}),
     ("GET", "/"): Operation(

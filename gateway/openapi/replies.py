@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct, field
 
@@ -239,3 +239,47 @@ class Sounds(Reply):
     """Samples for each of the codes: float16, little-endian, at the rate of the model."""
 
     audios: list[bytes]
+
+
+class DebugRequest(Reply):
+    """A speech request. ``received``: seconds since 1970; ``outcome``: null as long as it goes on."""
+
+    received: float
+    request_id: str
+    trace_id: str
+    engine_request: str
+    api: str
+    format: str
+    voice_hash: str
+    chars: int
+    seconds: float
+    ttfa_ms: float | None
+    audio_s: float
+    rtf: float | None
+    frames: int
+    chunks: int
+    underrun_ms: float
+    outcome: str | None
+    error: str | None
+
+
+class DebugRequests(Reply):
+    """Speech requests, newest first."""
+
+    requests: list[DebugRequest]
+
+
+class DebugTimeline(DebugRequest):
+    """A speech request, and what became of it: each event with its name, ``at`` seconds after it was received."""
+
+    events: list[dict[str, Any]]
+    chunks_left_out: int
+    scheduler_answered: bool
+
+
+class Trace(Reply, rename="camel"):
+    """Events in Chrome's JSON format."""
+
+    trace_events: list[dict[str, Any]]
+    display_time_unit: str
+    other_data: dict[str, Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=120)
 @dataclass
 class Reply:
     status: int
-    headers: dict[str, str]
+    headers: Mapping[str, str]  # in any case
     body: bytes = b""
     started: float = 0.0
     arrivals: list[tuple[float, int]] = field(default_factory=list)  # (time, bytes)
@@ -42,11 +43,20 @@ class Reply:
         return self.arrivals[-1][0] - self.started
 
 
-async def post(base: str, path: str, fields: dict[str, Any], stop_after: int | None = None) -> Reply:
+async def post(
+    base: str,
+    path: str,
+    fields: dict[str, Any],
+    stop_after: int | None = None,
+    headers: dict[str, str] | None = None,
+) -> Reply:
     """Post JSON. ``stop_after``: hang up after so many bytes."""
     started = time.monotonic()
-    async with aiohttp.ClientSession(timeout=TIMEOUT) as session, session.post(base + path, json=fields) as response:
-        reply = Reply(response.status, dict(response.headers), started=started)
+    async with (
+        aiohttp.ClientSession(timeout=TIMEOUT) as session,
+        session.post(base + path, json=fields, headers=headers) as response,
+    ):
+        reply = Reply(response.status, response.headers, started=started)
         try:
             async for chunk in response.content.iter_any():
                 reply.body += chunk

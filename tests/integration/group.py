@@ -11,7 +11,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,16 +21,16 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("gateway", "scheduler", "ar_worker", "vocoder_worker")
 START_SECONDS = 120.0
 STOP_SECONDS = 60.0
+RUN_ALL = (str(ROOT / "deploy" / "run_all.sh"),)
 
 
 class Group:
-    """A process group under ``deploy/run_all.sh``."""
+    """A process group under ``deploy/run_all.sh``, or another command that takes the same options."""
 
-    def __init__(self, run_dir: Path, *options: str) -> None:
+    def __init__(self, run_dir: Path, *options: str, command: Sequence[str] = RUN_ALL, cwd: Path = ROOT) -> None:
         self.run_dir = run_dir
         directories = ["--run-dir", str(run_dir), "--data-dir", str(run_dir / "data"), "--port", "0"]
-        command = [str(ROOT / "deploy" / "run_all.sh"), *directories, *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([*command, *directories, *options], stdout=subprocess.PIPE, text=True, cwd=cwd)
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline().strip()
         assert "ready at http://" in self.line, f"{self.line}\n{self.logs()}"
@@ -88,10 +88,10 @@ class Group:
 
 
 @contextmanager
-def running(*options: str) -> Iterator[Group]:
+def running(*options: str, command: Sequence[str] = RUN_ALL, cwd: Path = ROOT) -> Iterator[Group]:
     """A group with a short run directory of its own (socket paths have a limit), ended on the way out."""
     with tempfile.TemporaryDirectory(prefix="shoal-test-") as run_dir:
-        group = Group(Path(run_dir), *options)
+        group = Group(Path(run_dir), *options, command=command, cwd=cwd)
         try:
             yield group
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import subprocess
 import time
@@ -41,20 +40,6 @@ def test_a_signal_ends_the_group_and_leaves_nothing(number: int) -> None:
         assert group.stop(number) == 0
         _, alive = psutil.wait_procs(tree, timeout=5)
         assert not alive
-
-
-def test_a_drain_lets_streams_finish() -> None:
-    with running(*costs(step_ms=20.0)) as group:
-
-        async def stop_midway() -> None:
-            await asyncio.sleep(0.5)
-            group.process.terminate()
-
-        call = speak(group.base, "A stream that is under way.", max_new_tokens=100, streaming=False)
-        reply, _ = gather(call, stop_midway())
-        assert reply.status == 200
-        assert reply.headers["X-Frames"] == "100"
-        assert group.process.wait(30) == 0
 
 
 def test_two_groups_run_side_by_side(fast: Group) -> None:

@@ -26,6 +26,23 @@ def test_the_reader_sleeps_until_there_is_work() -> None:
     assert got == [7]
 
 
+def test_how_long_the_reader_has_been_at_work() -> None:
+    inbox: Inbox[int] = Inbox(4)
+    assert inbox.busy_seconds() == 0
+    inbox.put(1)
+    inbox.get()
+    time.sleep(0.05)
+    assert inbox.busy_seconds() >= 0.05
+    inbox.goes_on()
+    assert inbox.busy_seconds() < 0.05
+    reader = threading.Thread(target=inbox.get)
+    reader.start()
+    time.sleep(0.05)
+    assert inbox.busy_seconds() == 0, "it waits"
+    inbox.put(2)
+    reader.join(timeout=5)
+
+
 def test_order_is_kept_and_the_bound_is_an_error() -> None:
     inbox: Inbox[int] = Inbox(3)
     for item in (1, 2, 3):

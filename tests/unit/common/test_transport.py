@@ -42,8 +42,8 @@ def refused(dealer: zmq.Socket[bytes]) -> bool:
 def test_a_message_reaches_the_peer_it_names(context: Context, tmp_path: Path) -> None:
     endpoint = transport.ipc_endpoint(tmp_path, "s")
     router, _ = context.router(endpoint)
-    dealer, monitor = context.dealer(endpoint, "me")
-    assert eventually(lambda: transport.connection_events(monitor)) == [CONNECTED]
+    dealer, monitor = context.dealer(endpoint, "me", "s")
+    assert eventually(monitor.events) == [CONNECTED]
     transport.send(dealer, pack(Ping(), source="me", target=""))
     frames = eventually(lambda: transport.receive(router))
     assert unpack(frames[1:]).body == Ping()
@@ -61,12 +61,12 @@ def test_a_peer_that_has_gone_is_an_error_and_an_event(context: Context, tmp_pat
     endpoint = transport.ipc_endpoint(tmp_path, "s")
     other = Context()
     router, _ = other.router(endpoint)
-    dealer, monitor = context.dealer(endpoint, "me")
-    eventually(lambda: transport.connection_events(monitor))
+    dealer, monitor = context.dealer(endpoint, "me", "s")
+    eventually(monitor.events)
     transport.send(dealer, [b"hello"])
     eventually(lambda: transport.receive(router))
     other.close()
-    assert DISCONNECTED in eventually(lambda: transport.connection_events(monitor))
+    assert DISCONNECTED in eventually(monitor.events)
     assert eventually(lambda: refused(dealer))
 
 

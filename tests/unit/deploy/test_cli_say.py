@@ -150,14 +150,16 @@ def test_a_voice_needs_the_words_of_its_recording(tmp_path: Path) -> None:
     assert "--text" in result.stderr
 
 
-@pytest.mark.parametrize("command", ["say", "voices", "top", "bench"])
+@pytest.mark.parametrize("command", ["say", "voices", "top", "bench", "keys", "haproxy"])
 def test_help_teaches_by_examples(command: str) -> None:
     result = shoal(None, command, "--help")
     assert result.exit_code == 0
     assert f"shoal {command}" in result.stdout.split("Examples:")[1]
 
 
-@pytest.mark.parametrize(("command", "word"), [("serve", "--run-dir"), ("simulate", "--find-rate")])
+@pytest.mark.parametrize(
+    ("command", "word"), [("serve", "--run-dir"), ("worker", "vocoder_worker"), ("simulate", "--find-rate")]
+)
 def test_help_of_what_is_passed_on_is_that_of_the_target(command: str, word: str) -> None:
     result = shoal(None, command, "--help")
     assert result.exit_code == 0

@@ -174,7 +174,7 @@ def test_what_prevents_the_start_is_said_and_the_status_is_1(tmp_path: Path, cas
 class Stuck:
     """A server whose drain takes for ever."""
 
-    async def drain(self, seconds: float) -> None:
+    async def drain(self, seconds: float, grace: float) -> None:
         await asyncio.sleep(3600)
 
 
@@ -182,13 +182,13 @@ class Stuck:
 def test_the_process_ends_at_once_after_a_second_signal_or_without_its_parent(tmp_path: Path, case: str) -> None:
     async def test() -> None:
         parent = os.getppid() if case == "second signal" else -1
-        process = Process("gateway", resolve(), tmp_path, "incarnation", CollectorRegistry(), parent)
+        process = Process("gateway", resolve(), tmp_path, "incarnation", CollectorRegistry(), {}, parent)
         signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
-        serving_on = asyncio.create_task(gateway_process._serve(process, Stuck(), signals, 3600))
+        serving_on = asyncio.create_task(gateway_process._serve(process, Stuck(), signals))
         if case == "second signal":
             signals.put_nowait(signal.SIGTERM)
             assert not (await asyncio.wait({serving_on}, timeout=0.05))[0]
             signals.put_nowait(signal.SIGINT)
-        await asyncio.wait_for(serving_on, 1)
+        assert await asyncio.wait_for(serving_on, 1)
 
     run(test)

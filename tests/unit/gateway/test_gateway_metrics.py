@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import statistics
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import get_args
 
 import pytest
-from gateway_fakes import HOP, RATE, post, run, serving, speak
+from gateway_fakes import HOP, RATE, Client, Player, post, run, serving, speak
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from common import metrics as shared
 from gateway.merge import merge
-from gateway.metrics import GatewayMetrics, Playback
+from gateway.metrics import CancelCause, GatewayMetrics, Playback
 
 
 def value(registry: CollectorRegistry, name: str, **labels: str) -> float:
@@ -29,7 +36,7 @@ def test_a_listener_s_clock_counts_each_standstill_once() -> None:
     playback.chunk(10.2, 100, 200)
     playback.chunk(11.7, 100, 200)  # the sound before had run out at 11.2
     playback.chunk(12.6, 100, 200)  # and now runs out at 12.7
-    playback.ended()
+    playback.ended(whole=True)
     assert value(registry, "shoal_time_to_first_audio_seconds_sum") == pytest.approx(0.2)
     assert value(registry, "shoal_audio_chunk_gap_seconds_sum") == pytest.approx(2.4)
     assert value(registry, "shoal_audio_chunk_lateness_seconds_count") == 2
@@ -38,6 +45,27 @@ def test_a_listener_s_clock_counts_each_standstill_once() -> None:
     assert value(registry, "shoal_audio_underrun_seconds_sum") == pytest.approx(0.5)
     assert value(registry, "shoal_audio_seconds_total") == 3
     assert value(registry, "shoal_audio_bytes_total") == 600
+    assert value(registry, "shoal_real_time_factor_ratio_sum") == pytest.approx(2.6 / 3)
+
+
+def test_the_real_time_factor_leaves_out_what_the_client_held_up() -> None:
+    registry = CollectorRegistry()
+    playback = Playback(GatewayMetrics(registry), arrival=0.0, rate=100)
+    playback.chunk(0.5, 100, 200)
+    playback.sent(3.0)
+    playback.chunk(3.6, 100, 200)
+    playback.sent(9.0)  # after the last chunk was ready: it held nothing up
+    playback.ended(whole=True)
+    assert value(registry, "shoal_real_time_factor_ratio_sum") == pytest.approx(0.6 / 2)
+
+
+def test_a_stream_that_broke_off_has_no_real_time_factor() -> None:
+    registry = CollectorRegistry()
+    playback = Playback(GatewayMetrics(registry), arrival=0.0, rate=100)
+    playback.chunk(0.5, 100, 200)
+    playback.ended(whole=False)
+    assert value(registry, "shoal_real_time_factor_ratio_count") == 0
+    assert value(registry, "shoal_audio_underrun_seconds_count") == 1
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.integers(1, 300)), min_size=1, max_size=20))
@@ -49,7 +77,7 @@ def test_underrun_is_how_much_longer_listening_took_than_the_sound_lasts(chunks:
         now += gap if index else 0
         heard_until = max(heard_until, now) + samples / 100
         playback.chunk(now, samples, 1)
-    playback.ended()
+    playback.ended(whole=True)
     sound = sum(samples for _, samples in chunks) / 100
     underrun = value(registry, "shoal_audio_underrun_seconds_sum")
     assert underrun == pytest.approx(heard_until - first - sound, abs=1e-6)
@@ -80,6 +108,60 @@ def test_requests_are_counted_by_pattern_and_outcome(tmp_path: Path) -> None:
             assert b"12345" not in generate_latest(registry)
 
     run(test)
+
+
+@pytest.mark.parametrize("cause", ["disconnect", "superseded", "deadline"])
+def test_what_is_given_up_is_counted_by_its_cause(tmp_path: Path, cause: str) -> None:
+    async def test() -> None:
+        async with serving(tmp_path, first_audio_deadline=0.2 if cause == "deadline" else 20.0) as client:
+            client.engine.plan = never
+            first = asyncio.create_task(once(client))
+            await eventually(lambda: client.engine.streams)
+            if cause == "disconnect":
+                first.cancel()
+            elif cause == "superseded":
+                client.engine.plan = speak(3)
+                await once(client)
+            await asyncio.wait([first])
+            await eventually(lambda: cancels(client.registry))
+            assert cancels(client.registry) == {cause: 1}
+            assert value(client.registry, "shoal_client_disconnects_total") == (cause == "disconnect")
+
+    run(test)
+
+
+def test_a_client_that_reads_nothing_is_counted_as_slow(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path, slow_client_timeout=0.2) as client:
+            client.engine.plan = speak(*[500] * 40)
+            async with client.post("/v1/tts", json={"text": "hello", "format": "pcm"}):
+                await eventually(lambda: cancels(client.registry), 5)
+            assert cancels(client.registry) == {"slow_client": 1}
+
+    run(test)
+
+
+async def never(player: Player) -> None:
+    """A plan: nothing comes."""
+
+
+async def once(client: Client) -> None:
+    headers = {"Idempotency-Key": "once"}
+    async with client.post("/v1/tts", json={"text": "hello", "format": "pcm"}, headers=headers) as reply:
+        await reply.read()
+
+
+async def eventually(condition: Callable[[], object], seconds: float = 2.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+
+
+def cancels(registry: CollectorRegistry) -> dict[str, float]:
+    """Causes that were counted at all."""
+    causes = get_args(CancelCause)
+    counts = {cause: value(registry, "shoal_cancels_total", cause=cause) for cause in causes}
+    return {cause: count for cause, count in counts.items() if count}
 
 
 def exposition(amount: int) -> str:
@@ -127,5 +209,66 @@ def test_metrics_of_all_processes_are_fetched_and_the_dead_are_told(tmp_path: Pa
             assert up == {"gateway": 1, "scheduler": 1, "ar_worker": 0, "vocoder_worker": 0}
             for family, process in (("python_info", "scheduler"), ("shoal_audio_bytes", "gateway")):
                 assert {sample.labels["process"] for sample in families[family].samples} == {process}
+
+    run(test)
+
+
+def test_a_scrape_holds_up_no_sound(tmp_path: Path) -> None:
+    """Processes with much to tell and one that hangs are scraped again and again, while others are answered."""
+
+    async def test() -> None:
+        async with serving(tmp_path) as client:
+            for process in ("gateway", "scheduler", "ar_worker"):
+                shared.serve(large_registry(), tmp_path, process)
+            with socket.create_server(("127.0.0.1", 0)) as hangs:
+                (tmp_path / "vocoder_worker.metrics").write_text(str(hangs.getsockname()[1]))
+                scrapes = asyncio.gather(*(scrape(client) for _ in range(8)))
+                waits = []
+                while not scrapes.done():
+                    began = time.monotonic()
+                    async with client.get("/healthz") as reply:
+                        await reply.read()
+                    waits.append(time.monotonic() - began)
+                    await asyncio.sleep(0.002)
+            sizes = await scrapes
+            assert min(sizes) > 300_000
+            assert len(waits) > 20
+            assert statistics.quantiles(waits, n=20)[-1] < 0.05  # 95 %; the machine may be busy with something else
+
+    run(test)
+
+
+async def scrape(client: Client) -> int:
+    async with client.get("/metrics") as reply:
+        return len(await reply.read())
+
+
+def large_registry() -> CollectorRegistry:
+    registry = CollectorRegistry()
+    steps = Histogram("shoal_step_seconds", "Many series.", ["kind"], registry=registry)
+    for kind in range(200):
+        steps.labels(str(kind)).observe(0.1)
+    return registry
+
+
+def test_scrapes_at_the_same_time_are_one(tmp_path: Path) -> None:
+    fetched = []
+
+    class Slow(Collector):
+        def collect(self) -> Iterable[Metric]:
+            fetched.append(time.monotonic())
+            time.sleep(0.2)
+            return []
+
+    async def test() -> None:
+        async with serving(tmp_path) as client:
+            registry = CollectorRegistry()
+            registry.register(Slow())
+            fetched.clear()
+            shared.serve(registry, tmp_path, "scheduler")
+            await asyncio.gather(*(scrape(client) for _ in range(20)))
+            assert len(fetched) == 1
+            await scrape(client)
+            assert len(fetched) == 2
 
     run(test)

@@ -42,6 +42,9 @@ READ = [
     ("/version", replies.Version),
     ("/status", replies.PageStatus),
     ("/model/nobody", replies.Error),
+    ("/debug/requests", replies.DebugRequests),
+    ("/debug/trace", replies.Trace),
+    ("/debug/requests/nobody", replies.Error),
     ("/v1/usage", replies.Error),
 ]
 

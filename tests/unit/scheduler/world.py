@@ -5,6 +5,7 @@ Codes are a function of (seed, frame), so that a frame that is lost, doubled, sw
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import NamedTuple
 
@@ -367,3 +368,5 @@ class World:
             assert not worker.prompts
             assert not worker.decoders
         assert not any(vocoder.requests for vocoder in core.vocoders.values())
+        records = core.journal.recent(-math.inf, math.inf, work=False).requests
+        assert all(record.ended is not None and record.reason is not None for record in records)

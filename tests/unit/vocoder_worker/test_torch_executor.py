@@ -74,6 +74,13 @@ def test_mixed_lengths_in_one_call_equal_one_by_one(executor):
         assert_same_sound(sound, alone(executor, own))
 
 
+@pytest.mark.parametrize(("lengths", "padding"), [([5], 0), ([4, 4], 0), ([4, 3, 2], 1 + 2), ([8, 3], 0)])
+def test_padding_is_what_a_batch_computes_beyond_its_frames(executor, lengths, padding):
+    """Streams of less than half the longest one's frames are computed apart from it."""
+    items = [item(slot, n) for slot, n in enumerate(lengths)]
+    assert executor.decode(items, random_codes(sum(lengths))).padding == padding
+
+
 def test_rows_may_change_places_between_calls(executor):
     codes = [random_codes(8, seed) for seed in (1, 2)]
     first = executor.decode([item(3, 4), item(1, 4)], np.concatenate([codes[0][:4], codes[1][:4]])).sounds

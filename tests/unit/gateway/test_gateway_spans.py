@@ -1,0 +1,179 @@
+"""OpenTelemetry spans: made of timelines, in the caller's trace, and nothing of it where nobody asks for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gateway_fakes import TESTS, Player, fail, post, run, serving, speak
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+from prometheus_client import CollectorRegistry
+
+from common import metrics, timeline
+from common.messages import Failure
+from common.timeline import Recent, RequestRecord
+from gateway import spans
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+@pytest.fixture
+def exporter() -> Iterator[InMemorySpanExporter]:
+    exporter = InMemorySpanExporter()
+    yield exporter
+    exporter.shutdown()
+
+
+def remembered(engine_request: str, since: float) -> Recent:
+    """A conversation of two engine requests, 20 ms apart."""
+    records = []
+    for part, name in enumerate((engine_request, f"{engine_request}.1")):
+        begin = since + 0.02 * part
+        at = [begin + n / 1000 for n in range(20)]
+        record = RequestRecord(
+            part + 1, name, at[1], 30, at[2], 16, "ar_worker", "vocoder_worker", at[3], at[8], at[12]
+        )
+        record.first_call, record.sounded, record.calls, record.frames, record.ended = at[9], at[14], 2, 3, at[14]
+        records.append(record)
+    return Recent([*records, RequestRecord(9, "another", since, 5)], [], [])
+
+
+def test_a_request_is_a_span_with_its_stages_in_the_caller_s_trace(
+    tmp_path: Path, exporter: InMemorySpanExporter
+) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as client:
+            recent: list[Recent] = []
+            pages = {timeline.PAGE: lambda parameters: timeline.encode(recent[0])}
+            metrics.serve(CollectorRegistry(), tmp_path, "scheduler", pages)
+            async with spans.exporting(client.gateway, exporter):
+                headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "X-Request-Id": "mine"}
+                async with client.post("/v1/tts", json={"text": "hello", "format": "pcm"}, headers=headers) as reply:
+                    await reply.read()
+                (seen,) = client.gateway.timelines
+                recent.append(remembered(seen.engine_request, seen.received))
+
+    run(test)
+    found = exporter.get_finished_spans()
+    (request,) = (span for span in found if span.name == "request")
+    assert [span.name for span in found if span is not request] == ["queue", "prefill", "decode", "vocoder"] * 2
+    assert {format(span.context.trace_id, "032x") for span in found} == {TRACE}
+    assert format(request.parent.span_id, "016x") == PARENT
+    assert request.kind is SpanKind.SERVER
+    assert request.attributes["shoal.request_id"] == "mine"
+    assert request.attributes["shoal.outcome"] == "stop"
+    assert request.resource.attributes["service.name"] == "shoal"
+    assert "hello" not in str([span.to_json() for span in found])
+    check_stages(request, [span for span in found if span is not request])
+
+
+def check_stages(request: ReadableSpan, stages: list[ReadableSpan]) -> None:
+    for span in stages:
+        assert span.parent.span_id == request.context.span_id
+        assert request.start_time <= span.start_time <= span.end_time
+    queue, prefill, decode, vocoder = stages[:4]
+    assert queue.end_time == prefill.start_time
+    assert prefill.end_time == decode.start_time
+    assert (prefill.attributes["shoal.prompt_tokens"], prefill.attributes["shoal.cached_tokens"]) == (30, 16)
+    assert (decode.attributes["shoal.frames"], vocoder.attributes["shoal.calls"]) == (3, 2)
+    assert [event.name for event in decode.events] == ["first_audio"]
+    assert not stages[6].events
+
+
+def test_without_a_caller_logs_and_spans_name_the_same_new_trace(
+    tmp_path: Path, exporter: InMemorySpanExporter
+) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as client:
+            async with spans.exporting(client.gateway, exporter):
+                await post(client, text="hello", format="pcm")
+                await post(client, text="hello", format="pcm")
+            traces = {one.trace.trace_id for one in client.gateway.timelines}
+        assert len(traces) == 2
+        assert {format(span.context.trace_id, "032x") for span in exporter.get_finished_spans()} == traces
+        assert all(span.parent is None for span in exporter.get_finished_spans())
+
+    run(test)
+
+
+def test_a_failure_is_an_error_and_a_client_that_left_is_none(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+    begun = asyncio.Event()
+
+    async def plan(player: Player) -> None:
+        begun.set()
+        await asyncio.sleep(3600)
+
+    async def test() -> None:
+        async with serving(tmp_path) as client, spans.exporting(client.gateway, exporter):
+            client.engine.plan = fail(0, Failure(503, "worker_lost", "lost"))
+            await post(client, text="hello", format="pcm")
+            client.engine.plan = plan
+            speaking = asyncio.create_task(post(client, text="hello", format="pcm"))
+            await begun.wait()
+            speaking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await speaking
+            async with asyncio.timeout(5):
+                await client.gateway.idle.wait()
+
+    run(test)
+    failed, left = exporter.get_finished_spans()
+    assert (failed.status.status_code, failed.status.description) == (StatusCode.ERROR, "worker_lost")
+    assert (left.status.status_code, left.attributes["shoal.outcome"]) == (StatusCode.UNSET, "cancelled")
+
+
+def test_a_caller_that_does_not_sample_is_obeyed(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as client, spans.exporting(client.gateway, exporter):
+            client.engine.plan = speak(1)
+            headers = {"traceparent": f"00-{TRACE}-{PARENT}-00"}
+            async with client.post("/v1/tts", json={"text": "hello", "format": "pcm"}, headers=headers) as reply:
+                await reply.read()
+
+    run(test)
+    assert not exporter.get_finished_spans()
+
+
+@pytest.mark.parametrize(
+    ("environment", "wanted"),
+    [
+        ({}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x:4318"}, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://x:4318/v1/traces"}, True),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
+        ({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://x:4318"}, False),
+        ({"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://x:4318"}, False),
+    ],
+)
+def test_opentelemetry_s_own_variables_say_whether_there_are_any(environment: dict[str, str], wanted: bool) -> None:
+    assert spans.configured(environment) is wanted
+
+
+def test_asked_for_and_not_installed_it_is_said_and_speech_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
+    monkeypatch.setitem(sys.modules, "gateway.span_maker", None)
+
+    async def test() -> None:
+        async with serving(tmp_path) as client, spans.exporting(client.gateway):
+            reply, _ = await post(client, text="hello", format="pcm")
+            assert reply.status == 200
+
+    run(test)
+    (said,) = (record for record in caplog.records if record.name == "gateway.spans")
+    assert said.levelname == "ERROR"
+    assert "otel" in said.getMessage()
+
+
+def test_without_being_asked_nothing_of_it_is_imported() -> None:
+    script = "import sys, gateway.__main__; print(any(name.startswith('opentelemetry') for name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=TESTS.parent, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
