@@ -19,6 +19,7 @@ from common.metrics import (
 from gateway.engine import Engine
 
 E2E_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 120.0, 240.0, 600.0)
+SPEECH_RATES = (2.5, 5.0, 7.5, 10.0, 12.5, 15.0, 17.5, 20.0, 25.0, 30.0, 40.0, 80.0)
 REAL_TIME_FACTORS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5, 2.0, 5.0)
 
 CancelCause: TypeAlias = Literal["disconnect", "superseded", "slow_client", "deadline"]
@@ -88,6 +89,11 @@ class GatewayMetrics:
             "shoal_real_time_factor_ratio",
             "Time a stream took per second of its sound, less what its client held it up; below 1: faster than heard.",
             REAL_TIME_FACTORS,
+        )
+        self.speech_rate = histogram(
+            "shoal_speech_rate_characters_per_second",
+            "Characters of text per second of sound, of whole replies: far above the usual, speech was cut short.",
+            SPEECH_RATES,
         )
 
     def _declare_voices(self, families: Families) -> None:

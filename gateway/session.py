@@ -66,6 +66,8 @@ class Session:
         metrics.e2e_latency.observe(seconds)
         if cause is not None:
             metrics.cancelled(cause)
+        if self.reason == "stop" and self.timeline.seconds:
+            metrics.speech_rate.observe(self.timeline.characters / self.timeline.seconds)
         self.timeline.end(self.reason, error.code if isinstance(error, ApiError) else None)
         self._gateway.timelines.end(self.timeline)
         log.info("spoken", extra={"model": self._gateway.model.name} | self.timeline.summary())

@@ -110,6 +110,20 @@ def test_requests_are_counted_by_pattern_and_outcome(tmp_path: Path) -> None:
     run(test)
 
 
+def test_speech_that_ends_early_stands_out_by_its_rate(tmp_path: Path) -> None:
+    """Forty words in ten frames: over eighty characters per second, where 15 are usual."""
+
+    async def test() -> None:
+        async with serving(tmp_path) as client:
+            client.engine.plan = speak(10)
+            await post(client, text="word " * 40, format="pcm")
+            name = "shoal_speech_rate_characters_per_second"
+            assert value(client.registry, f"{name}_count") == 1
+            assert value(client.registry, f"{name}_bucket", le="80.0") == 0
+
+    run(test)
+
+
 @pytest.mark.parametrize("cause", ["disconnect", "superseded", "deadline"])
 def test_what_is_given_up_is_counted_by_its_cause(tmp_path: Path, cause: str) -> None:
     async def test() -> None:

@@ -25,7 +25,39 @@ def prompts_of(name: str) -> Prompts:
 
 
 TINY = prompts_of("tiny")
+
+
 MINI_PROMPTS = Prompts(MINI, load_model_config(MINI).semantic_begin_id)
+
+
+class CountingTokenizer:
+    """Reads and hands over whole vocabularies only when asked, and remembers how often that was."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.vocabularies = 0
+
+    def __getattr__(self, name: str) -> object:
+        self.vocabularies += name.startswith("get_vocab")
+        return getattr(self._tokenizer, name)
+
+
+def test_no_request_reads_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[CountingTokenizer] = []
+
+    class Files:
+        @staticmethod
+        def from_file(path: str) -> CountingTokenizer:
+            made.append(CountingTokenizer(Tokenizer.from_file(path)))
+            return made[-1]
+
+    monkeypatch.setattr("gateway.prompt.Tokenizer", Files)
+    prompts = Prompts(MINI, load_model_config(MINI).semantic_begin_id)
+    before = made[0].vocabularies
+    for number in range(100):
+        prompts.build([f"number {number}"], [])
+    assert len(made) == 1
+    assert made[0].vocabularies == before
 
 
 def golden_cases() -> list[tuple[str, str]]:

@@ -34,6 +34,18 @@ def item(slot, frames, reset=True):
     return DecodeItem(f"request {slot}", "gateway", slot, 0, frames, reset)
 
 
+def test_a_frame_of_zeros_is_a_frame(executor):
+    codes = random_codes(10)
+    codes[4] = 0
+    whole = executor.decode([item(0, 10)], codes).sounds[0]
+    assert len(whole) == 10 * 800
+    head, tail = (
+        executor.decode([item(1, 5)], codes[:5]).sounds[0],
+        executor.decode([item(1, 5, False)], codes[5:]).sounds[0],
+    )
+    np.testing.assert_allclose(np.concatenate([head, tail]), whole, atol=1e-5)
+
+
 def alone(executor, codes):
     """The sound of a whole stream decoded by itself."""
     return executor.decode([item(0, len(codes))], codes).sounds[0]
