@@ -44,7 +44,7 @@ def main() -> int:
     mps.prepare(settings.active_thread_percentage, this.config.supervisor.mps_wait)
     try:
         with device_faults.watched(this):
-            context_length = load_model_config(this.config.model_dir).max_seq_len
+            model = load_model_config(this.config.model_dir)
             executor = make_executor(this.config)
             log.info("model loaded", extra={"memory_bytes": executor.memory_bytes, "slots": settings.slots})
             executor.warm_up()
@@ -54,7 +54,7 @@ def main() -> int:
     mps.report(str(executor.device))
     gpu.watch(this.registry, str(executor.device))
     context = Context(this.keys)
-    ArWorker(this, context, executor, context_length).run()
+    ArWorker(this, context, executor, model).run()
     context.close()
     return 0
 

@@ -96,6 +96,7 @@ class TorchExecutor:
         table = apply_plan(plan, arrays, self._table, self._limits)
         prompt, decodes, _ = arrays
         self._slots.assign(plan.assigned)
+        self._slots.resume(plan.prefills)
         for item in plan.assigned:
             self._ranks[item.slot] = ranks_needed(item.sampling.top_k)
         layout = build_layout(plan, prompt, decodes, table, self._limits, self._rows.multiple)

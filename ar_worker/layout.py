@@ -87,15 +87,19 @@ def _samples(
     table: SlotTable,
     multiple: int,
 ) -> Samples:
-    chosen = [(row, item.slot, item.frame) for row, item in zip(prefill_rows, prefills, strict=True) if item.sample]
-    rows, slots, frames = np.array(chosen, np.int64).reshape(-1, 3).T
+    chosen = [
+        (row, item.slot, item.frame, item.recent is None)
+        for row, item in zip(prefill_rows, prefills, strict=True)
+        if item.sample
+    ]
+    rows, slots, frames, begins = np.array(chosen, np.int64).reshape(-1, 4).T
     outputs = slots.size + decodes.size
     padding, scratch = -outputs % multiple, table.assigned.size - 1
     return Samples(
         rows=_padded(np.concatenate([rows, decode_rows]), padding, 0),
         slots=_padded(np.concatenate([slots, decodes]), padding, scratch),
         frames=_padded(np.concatenate([frames, table.frames[decodes] + 1]), padding, 0),
-        begins=np.arange(outputs + padding) < slots.size,
+        begins=_padded(begins, decodes.size + padding, 0).astype(bool),
         outputs=outputs,
     )
 

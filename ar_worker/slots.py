@@ -9,9 +9,7 @@ from torch import Tensor
 
 from ar_worker.frame import FrameParams
 from ar_worker.sampling import LEAST_TEMPERATURE, Filter
-from common.messages import PROMPT_ROWS, Assign, Sampling
-
-WINDOW = 10  # main tokens the repetition rule looks back on
+from common.messages import PROMPT_ROWS, REPETITION_WINDOW, Assign, Prefill, Sampling
 
 
 class SlotState:
@@ -27,7 +25,7 @@ class SlotState:
         self._top_p = torch.ones(slots + 1, 1, device=device)
         self._top_k = torch.ones(slots + 1, 2, dtype=torch.int64, device=device)  # slow, fast
         self._seeds = torch.zeros(slots + 1, dtype=torch.int64, device=device)
-        self._windows = torch.zeros(slots + 1, WINDOW, dtype=torch.int64, device=device)
+        self._windows = torch.zeros(slots + 1, REPETITION_WINDOW, dtype=torch.int64, device=device)
         self._frames = torch.zeros(slots + 1, PROMPT_ROWS, dtype=torch.int64, device=device)
 
     def assign(self, items: Sequence[Assign]) -> None:
@@ -44,6 +42,14 @@ class SlotState:
         self._put(self._seeds, slots, [_wrapped(item.seed) for item in sampling])
         self._windows[slots] = 0
         self._frames[slots] = 0
+
+    def resume(self, prefills: Sequence[Prefill]) -> None:
+        """Fill the windows of sequences whose turn goes on behind a prefill."""
+        for item in prefills:
+            if item.recent is not None:
+                recent = item.recent[-REPETITION_WINDOW:]
+                window = [0] * (REPETITION_WINDOW - len(recent)) + recent
+                self._windows[item.slot] = torch.tensor(window, device=self._windows.device)
 
     def last_frames(self, slots: Tensor) -> Tensor:
         """int64 [D, 11] of slots [D]."""

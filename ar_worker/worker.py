@@ -6,6 +6,7 @@ import logging
 
 from ar_worker.interface import Executor
 from ar_worker.metrics import ArMetrics
+from common.checkpoint import ModelConfig
 from common.messages import ArWorkerHello, Message, StepDone, StepPlan
 from common.process import Process
 from common.transport import Context
@@ -15,13 +16,20 @@ log = logging.getLogger(__name__)
 
 
 class ArWorker:
-    """Runs an executor under a scheduler. ``context_length``: most positions of one sequence."""
+    """Runs an executor of a model under a scheduler."""
 
-    def __init__(self, process: Process, context: Context, executor: Executor, context_length: int) -> None:
+    def __init__(self, process: Process, context: Context, executor: Executor, model: ModelConfig) -> None:
         self._executor = executor
         self._metrics = ArMetrics(process.registry, executor)
         settings = process.config.ar_worker
-        hello = ArWorkerHello(process.name, settings.slots, settings.pages, settings.page_size, context_length)
+        hello = ArWorkerHello(
+            process.name,
+            settings.slots,
+            settings.pages,
+            settings.page_size,
+            context=model.max_seq_len,
+            semantic_begin=model.semantic_begin_id,
+        )
         self._link = WorkerLink(process, context, hello)
         self._metrics.queues.values = self._link.queues
 

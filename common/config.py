@@ -86,6 +86,7 @@ class Scheduler(Section, frozen=True):
     look_ahead: bool = True  # send step k+1 before the answer to step k
     prefix_cache: bool = True
     open_seconds: PositiveSeconds = 30.0  # for which a request that waits for more text keeps its place
+    recovery_seconds: PositiveSeconds = 30.0  # for which a request that lost its worker waits for another
     refuse_late: bool = True  # refuse at once who can't have first sound within its deadline
     chunk: Annotated[int, Meta(ge=1, le=512)] = 10  # frames, of the policies fcfs and fixed
     max_first_chunk: Annotated[int, Meta(ge=1, le=64)] = 8  # frames; these and what follows: of playback

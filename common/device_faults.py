@@ -80,9 +80,14 @@ def _fault_of(error: BaseException) -> Fault | None:
 
 
 def sharing(config: Config, name: str) -> list[str]:
-    """Names of the group's other workers that compute on the device of the worker ``name``."""
+    """Names of the group's other workers that compute on the device of the worker ``name``.
+
+    None of a worker that serves a scheduler elsewhere: its name is not one of this run directory's group.
+    """
     devices = {"ar_worker": _device(config.ar_worker.device), "vocoder_worker": _device(config.vocoder_worker.device)}
     roles = dict(worker_names(config))
+    if name not in roles:
+        return []
     return [other for other, role in roles.items() if other != name and devices[role] == devices[roles[name]]]
 
 
@@ -95,7 +100,7 @@ def watched(process: Process) -> Iterator[None]:
     """Starting of a worker: a fault of the device ends the process as :func:`leave` says, other errors are raised."""
     try:
         yield
-    except RuntimeError as error:
+    except Exception as error:
         if classify(error) is None:
             raise
         leave(process, error)
@@ -105,12 +110,14 @@ def leave(process: Process, error: BaseException | None) -> NoReturn:
     """End this process at once because of an error, and with it, if it is sticky, those that share its device."""
     fault = None if error is None else classify(error)
     log.critical("the worker failed", exc_info=error, extra={"device_fault": fault.value if fault else "none"})
-    if fault is Fault.STICKY:
-        for name in sharing(process.config, process.name):
-            kill_worker(process.run_dir, name)
-    elif fault is Fault.NOT_READY:
-        time.sleep(NOT_READY_PAUSE)
-    os._exit(EXIT_CODE if fault else 1)
+    try:
+        if fault is Fault.STICKY:
+            for name in sharing(process.config, process.name):
+                kill_worker(process.run_dir, name)
+        elif fault is Fault.NOT_READY:
+            time.sleep(NOT_READY_PAUSE)
+    finally:  # whatever else goes wrong: with its I/O thread alone, the process would seem to be alive
+        os._exit(EXIT_CODE if fault else 1)
 
 
 def kill_worker(run_dir: Path, name: str) -> bool:

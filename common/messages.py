@@ -23,6 +23,7 @@ from msgspec import Struct
 
 PROTOCOL_VERSION = 1
 PROMPT_ROWS = 11
+REPETITION_WINDOW = 10  # main tokens that the repetition rule looks back on
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Role: TypeAlias = Literal["gateway", "ar_worker", "vocoder_worker"]
@@ -54,6 +55,7 @@ class ArWorkerHello(Body, frozen=True):
     pages: int
     page_size: int
     context: int  # most positions of one sequence
+    semantic_begin: int  # main token of a frame whose first code is 0
 
 
 class VocoderWorkerHello(Body, frozen=True):
@@ -232,7 +234,8 @@ class Assign(Struct, frozen=True, forbid_unknown_fields=True):
 class Prefill(Struct, frozen=True, forbid_unknown_fields=True):
     """``tokens`` prompt positions of a slot from position ``start`` on; ``sample``: the last one yields a frame.
 
-    Such a last span begins a turn: its repetition window is empty, and ``frame`` is the number of that first frame.
+    ``frame`` is the number of that frame. It begins a turn, with an empty repetition window, unless ``recent`` has the
+    main tokens that are in the window: then a turn goes on whose frames so far are the end of the prompt.
     """
 
     slot: int
@@ -240,6 +243,7 @@ class Prefill(Struct, frozen=True, forbid_unknown_fields=True):
     tokens: int
     sample: bool
     frame: int = 0
+    recent: list[int] | None = None
 
 
 class StepPlan(Body, frozen=True):
@@ -270,7 +274,10 @@ class StepDone(Body, frozen=True):
 
 
 class DecodeItem(Struct, frozen=True, forbid_unknown_fields=True):
-    """Frames of a stream to turn into sound; ``reset`` starts the slot anew (the first chunk)."""
+    """Frames of a stream to turn into sound; ``reset`` starts the slot anew (the first chunk).
+
+    Frames before number ``heard`` are decoded for the slot's state alone: their sound was delivered by another worker.
+    """
 
     request: str
     gateway: str
@@ -278,6 +285,7 @@ class DecodeItem(Struct, frozen=True, forbid_unknown_fields=True):
     first: int
     frames: int
     reset: bool
+    heard: int = 0
 
 
 class DecodePlan(Body, frozen=True):

@@ -12,10 +12,10 @@ from msgspec import Struct
 from common.messages import FinishReason
 
 PAGE = "/timeline"
-"""Where the scheduler's metrics port has it, for a window ``?since=…&until=…``; without ``work``, see :data:`WORK`."""
+"""Where the scheduler's metrics port has it, for the window ``?since=…&until=…``."""
 
 WORK = "work"
-"""The parameter that asks for steps and calls too."""
+"""A further parameter, whatever its value: it asks for steps and calls too."""
 
 
 class RequestRecord(Struct, array_like=True):

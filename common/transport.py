@@ -190,6 +190,8 @@ class Context:
         return self._keys if endpoint.startswith(TCP) else None
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
+        # A gateway closes what connected it to a vocoder worker that is lost, and connects to the next.
+        self._sockets = [one for one in self._sockets if not one.closed]
         socket: zmq.Socket[bytes] = self._context.socket(kind)
         socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
         socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)

@@ -1,18 +1,15 @@
 """The gateway's side of the engine: requests go in, sound or codes come out, whoever computes them.
 
-One DEALER to the scheduler and one to each vocoder worker, read from the event loop through their file descriptors
-(which signal changes only, so every send is followed by another look at the incoming side).
+One connection to the scheduler and one to each vocoder worker, read from the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -39,25 +36,23 @@ from common.messages import (
     GatewayHello,
     GroupState,
     Message,
-    MessageError,
     Ping,
     Pong,
     Submit,
     Vocode,
     VocoderAddress,
     Welcome,
-    pack,
-    unpack,
 )
 from common.process import Process
-from common.transport import CONNECTED, SCHEDULER, Context, PeerGoneError
+from common.transport import SCHEDULER, Context, PeerGoneError
+from gateway.link import Link
 from gateway.streams import Stream
 
 log = logging.getLogger(__name__)
 
+RESUBMIT_SECONDS = 20.0  # for which a request that had not begun waits for a new scheduler
 SPANS_PER_TURN = 4  # each wakes a stream, whose sound is then converted
-
-Handler: TypeAlias = Callable[["Link", Message], None]
+SCHEDULER_LOST = Failure(503, "scheduler_lost", "the scheduler of this request was lost", retry_after=2)
 
 
 class EngineError(Exception):
@@ -68,66 +63,6 @@ class EngineError(Exception):
         self.failure = failure
 
 
-class Link:
-    """One connection, served by the event loop."""
-
-    def __init__(
-        self,
-        context: Context,
-        endpoint: str,
-        server: str,
-        incarnation: str,
-        on_connection: Callable[[Link, bool], None],
-        on_message: Handler,
-    ) -> None:
-        self.peer = ""  # incarnation of the other side, once known
-        self._incarnation = incarnation
-        self._on_connection, self._on_message = on_connection, on_message
-        self._socket, self._monitor = context.dealer(endpoint, incarnation, server)
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._socket.fileno(), self._receive)
-        self._loop.add_reader(self._monitor.socket.fileno(), self._watch)
-        self._loop.call_soon(self._watch)
-
-    def send(self, body: AnyBody, arrays: Sequence[Array] = ()) -> None:
-        """Send without waiting.
-
-        Raises:
-            PeerGoneError: there is no connection.
-        """
-        transport.send(self._socket, pack(body, arrays, source=self._incarnation, target=self.peer))
-        self._loop.call_soon(self._receive)
-
-    def try_send(self, body: AnyBody) -> None:
-        """Send what a lost peer needn't hear: its loss is noticed by itself."""
-        with contextlib.suppress(PeerGoneError):
-            self.send(body)
-
-    def close(self) -> None:
-        self._loop.remove_reader(self._socket.fileno())
-        self._loop.remove_reader(self._monitor.socket.fileno())
-        self._socket.disable_monitor()
-        self._monitor.socket.close()
-        self._socket.close()
-
-    def _watch(self) -> None:
-        if self._socket.closed:
-            return
-        for event in self._monitor.events():
-            self._on_connection(self, event == CONNECTED)
-        self._receive()
-
-    def _receive(self) -> None:
-        while not self._socket.closed and (frames := transport.receive(self._socket)) is not None:
-            try:
-                message = unpack(frames)
-            except MessageError:
-                log.exception("dropped a message")
-                continue
-            if message.target == self._incarnation:
-                self._on_message(self, message)
-
-
 class Engine:
     """Requests of this gateway, and the state of the group as the scheduler tells it."""
 
@@ -135,6 +70,8 @@ class Engine:
         self._process = process
         self._context = context
         self._streams: dict[str, Stream] = {}
+        self._asked: dict[str, tuple[Submit | Vocode, Array]] = {}  # what each stream came from
+        self._unasked: set[str] = set()  # of these, whose scheduler was lost before anything came
         self._encodes: dict[str, asyncio.Future[Array]] = {}
         self._credits: dict[str, int] = {}
         self._sounds: deque[tuple[FrameSpan, Array]] = deque()  # received, to be handed to their streams
@@ -184,6 +121,7 @@ class Engine:
             EngineError: the scheduler is not there.
         """
         self._tell(body, [prompt])
+        self._asked[body.request] = body, prompt
         stream = Stream(body.request, body.output, self._give_credit, self._close, self._extend)
         stream.prompt_tokens = sum(body.turns)
         self._streams[body.request] = stream
@@ -195,7 +133,9 @@ class Engine:
         Raises:
             EngineError: the scheduler is not there.
         """
-        self._tell(Vocode(request, client), [codes.T])
+        body = Vocode(request, client)
+        self._tell(body, [codes.T])
+        self._asked[request] = body, codes.T
         stream = self._streams[request] = Stream(request, "audio", self._give_credit, self._close, self._extend)
         return stream
 
@@ -250,8 +190,36 @@ class Engine:
 
     def _close(self, request: str, reason: FinishReason | None) -> None:
         """A stream is done with; ``reason`` when the engine is not."""
+        self._asked.pop(request, None)
         if self._streams.pop(request, None) is not None and reason is not None:
             self._try_tell(Cancel(request, reason))
+
+    # When the scheduler is lost --------------------------------------------------------------------------------------
+
+    def _put_off(self) -> None:
+        """Requests that had begun end with an error; the others are asked again of the next scheduler."""
+        for stream in list(self._streams.values()):
+            body, _ = self._asked[stream.request]
+            if stream.begun or (isinstance(body, Submit) and body.open):
+                stream.end(Ended(stream.request, "error", 0, SCHEDULER_LOST))
+            else:
+                self._unasked.add(stream.request)
+        asyncio.get_running_loop().call_later(RESUBMIT_SECONDS, self._give_up, frozenset(self._unasked))
+
+    def _ask_again(self) -> None:
+        """What was put off, once there is a group that can serve it."""
+        if not self._unasked or self.unready():
+            return
+        for request in self._unasked & self._asked.keys():
+            body, array = self._asked[request]
+            self._try_tell(body, [array])
+        self._unasked.clear()
+
+    def _give_up(self, requests: frozenset[str]) -> None:
+        """No scheduler came in time."""
+        for request in requests & self._unasked & self._streams.keys():
+            self._streams[request].end(Ended(request, "error", 0, SCHEDULER_LOST))
+        self._unasked -= requests
 
     # From the scheduler ----------------------------------------------------------------------------------------------
 
@@ -260,13 +228,11 @@ class Engine:
             link.peer = ""
             link.try_send(GatewayHello(self._process.name))
             return
-        lost = Failure(503, "scheduler_lost", "the scheduler of this request was lost", retry_after=2)
         link.peer, self._state = "", None
-        for stream in list(self._streams.values()):
-            stream.end(Ended(stream.request, "error", 0, lost))
+        self._put_off()
         for future in self._encodes.values():
             if not future.done():
-                future.set_exception(EngineError(lost))
+                future.set_exception(EngineError(SCHEDULER_LOST))
 
     def _on_scheduler_message(self, link: Link, message: Message) -> None:
         body = message.body
@@ -316,6 +282,7 @@ class Engine:
                 self._try_tell(Attached(address.incarnation))
             elif address.incarnation not in self._vocoders:
                 self._connect(address)
+        self._ask_again()
 
     def _connect(self, address: VocoderAddress) -> None:
         """To a vocoder worker. One whose key is not known here leaves this gateway unready."""
@@ -342,6 +309,7 @@ class Engine:
         if isinstance(message.body, Attached):
             self._attached.add(link.peer)
             self._try_tell(Attached(link.peer))
+            self._ask_again()
         elif isinstance(message.body, Audio):
             self._sounds.extend(zip(message.body.spans, message.arrays, strict=True))
             if len(self._sounds) == len(message.body.spans):

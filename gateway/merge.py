@@ -44,9 +44,9 @@ class Scrapes:
 
 def scrape(run_dir: Path) -> str:
     """See :meth:`Scrapes.text`. Waits for sockets: call it from a thread."""
-    ports = {path.stem: path for path in sorted(run_dir.glob("*.metrics"))}
-    with ThreadPoolExecutor(max(1, len(ports))) as threads:
-        texts = dict(zip(ports, threads.map(_fetch, ports.values()), strict=True))
+    files = {path.stem: path for path in sorted(run_dir.glob("*.metrics"))}
+    with ThreadPoolExecutor(max(1, len(files))) as threads:
+        texts = dict(zip(files, threads.map(_fetch, files.values()), strict=True))
     registry = CollectorRegistry()
     up = up_family(Families(registry))
     for name, text in texts.items():

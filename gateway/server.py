@@ -53,5 +53,7 @@ class Server:
 
     async def close(self) -> None:
         """Stop listening, and cut off what is still under way."""
-        await self._runner.cleanup()
-        self._gateway.close()
+        try:
+            await self._runner.cleanup()
+        finally:  # also when it is not waited for any longer
+            self._gateway.close()

@@ -82,9 +82,12 @@ def _reason(error: BaseException) -> FinishReason:
 
 
 def _cause(error: BaseException) -> CancelCause | None:
-    """What made the gateway give the request up, if it did so of itself."""
-    if isinstance(error, asyncio.CancelledError | ConnectionError):
-        return "superseded" if error.args[:1] == (SUPERSEDED,) else "disconnect"
+    """What made the gateway give the request up, if it did so for one of these causes."""
+    if isinstance(error, ConnectionError):
+        return "disconnect"
+    if isinstance(error, asyncio.CancelledError):
+        why = error.args[0] if error.args else None
+        return "superseded" if why == SUPERSEDED else "disconnect" if why is None else None
     if isinstance(error, SlowClientError):
         return "slow_client"
     return "deadline" if isinstance(error, ApiError) and error.reason == "timeout" else None

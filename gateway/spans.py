@@ -52,8 +52,8 @@ async def exporting(gateway: Gateway, exporter: SpanExporter | None = None) -> A
     try:
         yield
     finally:
-        task.cancel()
-        await spans.export()
+        spans.stop()
+        await task
         # An exporter may try for long to reach its collector.
         closing = threading.Thread(target=maker.close, daemon=True)
         closing.start()
@@ -66,13 +66,22 @@ class Spans:
     def __init__(self, timelines: Timelines, run_dir: Path, maker: SpanMaker) -> None:
         self._timelines, self._run_dir, self._maker = timelines, run_dir, maker
         self._seen = timelines.ended
+        self._stopped = asyncio.Event()
 
     async def run(self) -> None:
-        while True:
-            await asyncio.sleep(INTERVAL)
-            await self.export()
+        """Until :meth:`stop`, and once more then."""
+        while not self._stopped.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), INTERVAL)
+            try:
+                await self._export()
+            except Exception:  # these are lost, and the next ones may do better
+                log.exception("no spans were made of the requests that have ended")
 
-    async def export(self) -> None:
+    def stop(self) -> None:
+        self._stopped.set()
+
+    async def _export(self) -> None:
         """Make spans of all that have ended since the last time."""
         count, self._seen = self._timelines.ended - self._seen, self._timelines.ended
         ended = self._timelines.last(count)

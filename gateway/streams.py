@@ -92,14 +92,18 @@ class Stream:
         return ended is not None and ended.failure is None and ended.reason in ("stop", "length")
 
     def add(self, span: FrameSpan, data: Array) -> None:
-        """Frames have come."""
-        if span.first != self._received:
+        """Frames have come. Those that came before, from a worker that was lost since, are left out."""
+        again = min(self._received - span.first, span.frames)
+        if again < 0:
             failure = Failure(500, "frames_lost", f"frame {self._received} is missing")
             self.end(Ended(self.request, "error", self._received, failure))
             return
-        self._received += span.frames
-        self._chunks.append(Chunk(span.first, span.frames, data))
-        self.changed.set()
+        new = span.frames - again
+        if new:
+            data = data[len(data) // span.frames * again :]
+            self._chunks.append(Chunk(self._received, new, data))
+            self._received += new
+            self.changed.set()
 
     def end(self, ended: Ended) -> None:
         """The engine says how the request ends; a failure overrules an end that was said before."""

@@ -54,7 +54,8 @@ class Timeline:
         self.streaming = False
         self.chunks: list[ChunkRecord] = []
         self.chunk_count = 0
-        self.frames, self.size, self.seconds, self.late = 0, 0, 0.0, 0.0
+        self.frames, self.size, self.seconds = 0, 0, 0.0
+        self.late: float | None = None  # seconds in all; None where nobody listens to a stream
         self.first_sound: float | None = None
         self.ended: float | None = None
         self.reason: FinishReason | None = None
@@ -77,7 +78,7 @@ class Timeline:
 
     def lateness(self, seconds: float) -> None:
         """By how much the newest chunk was late."""
-        self.late += seconds
+        self.late = seconds if self.late is None else self.late + seconds
         if self.chunk_count <= MAX_CHUNKS:
             self.chunks[-1].late = seconds
 
@@ -118,7 +119,7 @@ class Timeline:
             "rtf": round(took / self.seconds, 4) if self.seconds else None,
             "frames": self.frames,
             "chunks": self.chunk_count,
-            "underrun_ms": round(self.late * 1000, 1),
+            "underrun_ms": None if self.late is None else round(self.late * 1000, 1),
             "outcome": self.reason,
             "error": self.error,
         }

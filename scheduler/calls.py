@@ -60,7 +60,8 @@ class _Builder:
             return
         assert request.vocoder_lease is not None, "an admitted stream has a vocoder slot"
         first, slot = request.handed, request.vocoder_lease.slot
-        self.items.append(DecodeItem(request.id, request.gateway, slot, first, frames, reset=first == 0))
+        reset, heard = first == 0, request.delivered
+        self.items.append(DecodeItem(request.id, request.gateway, slot, first, frames, reset, heard))
         self.codes.append(request.codes(first, frames))
         request.handed += frames
         request.asked_sound = self.now
@@ -79,6 +80,8 @@ def _ready(request: Request, worker: VocoderWorker, policy: Policy, now: float, 
     frames = request.frames - request.handed
     if frames <= 0:
         return False
+    if request.handed < request.delivered:
+        return True  # the state of a lost worker is made anew
     room = request.read + window - request.handed
     if frames > room:  # all that the client leaves room for
         return room > 0

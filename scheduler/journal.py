@@ -46,9 +46,8 @@ class Journal:
         record.vocoder_worker = "" if request.vocoder is None else request.vocoder.name
 
     def stepped(self, worker: ArWorker, step: Step, seconds: float, now: float) -> None:
-        """A step was answered."""
+        """A step was answered. Before the worker counts as having done so."""
         began = max(step.sent, worker.answered)
-        worker.answered = now
         for request in step.prompts:
             if request.record.prefill is None:
                 request.record.prefill = began
@@ -56,6 +55,10 @@ class Journal:
         prompts = [request.record.number for request in step.prompts]
         record = StepRecord(worker.name, step.number, began, now, seconds, step.prefill_tokens, drawn, prompts)
         self._steps.append(record)
+
+    def prefilled(self, request: Request, now: float) -> None:
+        """A request's prompt is done: its first frame was drawn, or its end."""
+        request.record.first_codes = now
 
     def called(self, worker: VocoderWorker, call: Call, seconds: float, now: float) -> None:
         """A vocoder call was answered. Before the core counts its frames as delivered."""

@@ -51,6 +51,9 @@ class SchedulerMetrics(Observer):
         self._stalls = counter(
             "shoal_credit_stalls_total", "Times that codes had to wait for a client to read the sound before them."
         )
+        self._recoveries = counter(
+            "shoal_recoveries_total", "Times that a request went on with another worker after the loss of its own."
+        )
         self._cache_queries = counter(
             "shoal_prefix_cache_queries_total", "Prompt positions looked up in the prefix cache."
         )
@@ -108,6 +111,9 @@ class SchedulerMetrics(Observer):
 
     def stalled(self) -> None:
         self._stalls.inc()
+
+    def recovered(self) -> None:
+        self._recoveries.inc()
 
     def ended(self, reason: FinishReason) -> None:
         self._finished[reason].inc()

@@ -17,6 +17,9 @@ class Observer:
     def stalled(self) -> None:
         """Codes had to wait for a client that left too much sound unread, and has now read some."""
 
+    def recovered(self) -> None:
+        """A request that had lost a worker has another."""
+
     def ended(self, reason: FinishReason) -> None:
         """A request ended, or was refused."""
 

@@ -21,20 +21,22 @@ class Placement:
 
     def place(self, request: Request, ar_workers: Iterable[ArWorker], vocoders: list[VocoderWorker]) -> bool:
         """Give the request its places, if there are; ``vocoders``: those that its gateway can be reached from."""
-        vocoder = None
-        if request.audio:
-            with_room = (worker for worker in vocoders if worker.slots.free)
-            vocoder = max(with_room, key=lambda worker: worker.slots.free, default=None)
-            if vocoder is None:
-                return False
-        if not request.given and not self._on_an_ar_worker(request, ar_workers):
+        if request.audio and not any(worker.slots.free for worker in vocoders):
             return False
-        if vocoder is not None:
-            vocoder.take(request)
+        if not request.given and not self.on_ar_worker(request, ar_workers):
+            return False
+        return not request.audio or self.on_vocoder(request, vocoders)
+
+    def on_vocoder(self, request: Request, workers: list[VocoderWorker]) -> bool:
+        """A vocoder slot, where most are free."""
+        worker = max(workers, key=lambda worker: worker.slots.free, default=None)
+        if worker is None or not worker.slots.free:
+            return False
+        worker.take(request)
         return True
 
-    def _on_an_ar_worker(self, request: Request, workers: Iterable[ArWorker]) -> bool:
-        """First where most of the prompt lies, then by free slots."""
+    def on_ar_worker(self, request: Request, workers: Iterable[ArWorker]) -> bool:
+        """An AR slot and pages: first where most of the prompt lies, then by free slots."""
         able = [worker for worker in workers if worker.slots.free and not worker.leaving]
         able = [worker for worker in able if self._policy.may_admit(worker)]
         if len(able) > 1:
@@ -46,11 +48,13 @@ class Placement:
         return page_keys(request.turns[0], worker.page_size) if self._prefix_cache else []
 
     def _on(self, worker: ArWorker, request: Request) -> bool:
-        most_frames = min(request.max_frames, worker.context - request.prompt_tokens - LOOK_AHEAD_POSITIONS)
-        if most_frames < 1:
+        room = worker.context - request.prompt_tokens - LOOK_AHEAD_POSITIONS
+        most_frames = min(request.max_frames, request.replayed + room)
+        if most_frames <= request.frames:
             return False
         keys = self._keys(request, worker)
-        worst_case = worker.pages_for(request.prompt_tokens + most_frames + LOOK_AHEAD_POSITIONS)
+        to_come = most_frames - request.replayed + LOOK_AHEAD_POSITIONS
+        worst_case = worker.pages_for(request.prompt_tokens + to_come)
         shared = worker.pages.admit(keys, worst_case)
         if shared is None:
             return False

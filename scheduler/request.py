@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.messages import PROMPT_ROWS, Array, FinishReason, Sampling, Submit, Vocode
+from common.messages import PROMPT_ROWS, REPETITION_WINDOW, Array, FinishReason, Sampling, Submit, Vocode
 from common.timeline import RequestRecord
 from scheduler.prefix_cache import Node
 from scheduler.slots import Lease
@@ -22,7 +23,8 @@ class Request:
 
     Generation: ``turns`` are prefilled one after another on the same pages. ``position`` counts the KV positions
     planned so far, ``frames`` the frames received, ``planned`` those received or asked for. ``epoch`` grows when a
-    turn ends, so that a row of an earlier epoch, asked for before the end was known, is recognised and dropped.
+    turn ends, so that a row of an earlier epoch, asked for before the end was known, is recognised and dropped. After
+    the loss of a worker the first of ``turns`` is all that was said so far, ``replayed`` frames included.
 
     Sound: ``handed`` frames were given to the vocoder, ``delivered`` have left it, ``read`` were read by the client.
     ``play_end`` is the time at which the sound delivered so far has been played by a listener who began at once.
@@ -41,7 +43,6 @@ class Request:
         self.prompt_tokens = prompt.shape[1] + body.room  # of all turns, those to come included
         self.resting_since: float | None = None  # all turns so far are spoken, and more may come
         self.arrived = arrived
-        self.admitted = arrived  # until it really is
         self.record = RequestRecord(0, self.id, arrived, self.prompt_tokens)  # for the journal
         self.client = body.client
         self.batch = body.priority == "batch"
@@ -56,6 +57,7 @@ class Request:
         self.reserved = 0  # pages promised and not yet taken
         self.assigned = False  # the worker knows of it
         self.turn = 0
+        self.recent: list[int] | None = None  # main tokens drawn in this turn by a worker that was lost
         self.prefilled = 0  # positions of this turn's prompt
         self.position = 0
         self.epoch = 0
@@ -64,6 +66,8 @@ class Request:
         self.asked = arrived  # when the last frame was asked for
         self.reason: FinishReason | None = None
         self._codes = np.empty((64, CODEBOOKS), np.int16)
+        self._behind = [0]  # number of the first frame drawn behind each turn's prompt
+        self._turn_began = 0  # frames when this turn began
 
         self.vocoder: VocoderWorker | None = None
         self.vocoder_lease: Lease | None = None
@@ -87,6 +91,19 @@ class Request:
     def prompt_left(self) -> int:
         """Positions of this turn's prompt that are not yet in a step."""
         return self.turns[self.turn].shape[1] - self.prefilled
+
+    @property
+    def replayed(self) -> int:
+        """Frames that are part of the first prompt."""
+        return self._behind[0]
+
+    @property
+    def lacks_ar(self) -> bool:
+        return self.ar is None and self.reason is None
+
+    @property
+    def lacks_vocoder(self) -> bool:
+        return self.vocoder is None and self.audio
 
     @property
     def generated(self) -> bool:
@@ -136,6 +153,40 @@ class Request:
             self.turn += 1
             self.prefilled = 0
             self.resting_since = None
+            self.recent = None
+            self._behind.append(self.frames)
+            self._turn_began = self.frames
+
+    # When a worker is lost -------------------------------------------------------------------------------------------
+
+    def leave_lost_ar(self, semantic_begin: int) -> None:
+        """Its AR worker is gone with slot and pages: another can go on behind a prompt of all that was said so far.
+
+        ``semantic_begin``: main token of a frame whose first code is 0.
+        """
+        drawn = self.codes(self._turn_began, self.frames - self._turn_began)[:, 0] + np.int32(semantic_begin)
+        self.recent = drawn[1:][-REPETITION_WINDOW:].tolist() if drawn.size else None
+        self.prompt_tokens += self.frames - self.replayed
+        self.turns = [self._history(semantic_begin), *self.turns[self.turn + 1 :]]
+        self._behind = [self.frames]
+        self.ar = self.lease = None
+        self.slot, self.turn, self.prefilled, self.position, self.reserved = -1, 0, 0, 0, 0
+        self.shared, self.pages, self.assigned = [], [], False
+        self.epoch += 1
+        self.planned = self.frames
+
+    def _history(self, semantic_begin: int) -> Array:
+        """The turns up to this one, each with the frames drawn behind it. int32 [11, positions]"""
+        parts: list[Array] = []
+        for turn, (first, end) in zip(self.turns, itertools.pairwise([*self._behind, self.frames]), strict=False):
+            codes = self.codes(first, end - first).T.astype(np.int32)
+            parts += [turn, np.concatenate([codes[:1] + semantic_begin, codes])]
+        return np.concatenate(parts, axis=1)
+
+    def leave_lost_vocoder(self) -> None:
+        """Its vocoder worker is gone with the stream's state: another has to decode all frames once more."""
+        self.vocoder = self.vocoder_lease = None
+        self.handed = 0
 
 
 def _split(turns: list[int], prompt: Array) -> list[Array]:

@@ -47,7 +47,8 @@ from common.messages import (
 )
 from common.process import Process, wake_on_signals
 from common.transport import Context, PeerGoneError
-from scheduler.core import ProtocolError, Scheduler
+from scheduler.answers import ProtocolError
+from scheduler.core import Scheduler
 from scheduler.journal import Journal
 from scheduler.metrics import SchedulerMetrics
 from scheduler.peers import Peers
@@ -232,7 +233,7 @@ class Shell:
         log.warning("lost a peer", extra={"incarnation": incarnation})
         self._lost_some = True
         self._peers.remove(incarnation, "lost")
-        self._core.peer_lost(incarnation)
+        self._core.peer_lost(incarnation, time.monotonic())
         self._tell_gateways()
 
     def _tell_gateways(self) -> None:

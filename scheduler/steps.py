@@ -51,7 +51,7 @@ class _Builder:
         self.tokens += tokens
         self._grow(request)
         sample = request.prompt_left == 0
-        self.prefills.append(Prefill(slot, start, tokens, sample, request.frames))
+        self.prefills.append(Prefill(slot, start, tokens, sample, request.frames, request.recent if sample else None))
         if sample:
             del self.worker.prompts[request.id]
             self.worker.decoders[request.id] = request

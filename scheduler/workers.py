@@ -69,6 +69,7 @@ class ArWorker:
         self.step_cost = LinearCost([STEP_GUESS, 0.0, 0.0])  # per row and prompt position
         self.between_ends = Average(0.0)  # seconds from one freed slot to the next, while others wait
         self.last_end: float | None = None
+        self.semantic_begin = hello.semantic_begin
         self.filling = True  # static batching: the batch is still being put together
         self.frame_seconds = frame_seconds
         self.leaving = False

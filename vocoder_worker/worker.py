@@ -15,7 +15,6 @@ from common.messages import (
     Attached,
     Audio,
     DecodeDone,
-    DecodeItem,
     DecodePlan,
     EncodeAudio,
     Encoded,
@@ -88,14 +87,16 @@ class VocoderWorker:
 
     def _deliver(self, plan: DecodePlan, sounds: list[Array], duration: float) -> None:
         """Send each gateway its sound, one message per gateway, then answer the scheduler; in the I/O thread."""
-        by_gateway: dict[str, list[tuple[DecodeItem, Array]]] = defaultdict(list)
+        by_gateway: dict[str, list[tuple[FrameSpan, Array]]] = defaultdict(list)
         for item, sound in zip(plan.items, sounds, strict=True):
-            by_gateway[item.gateway].append((item, sound))
+            heard = min(max(item.heard - item.first, 0), item.frames)
+            if heard < item.frames:
+                span = FrameSpan(item.request, item.first + heard, item.frames - heard)
+                by_gateway[item.gateway].append((span, sound[heard * self._executor.hop :]))
         unreachable = []
         for gateway, parts in by_gateway.items():
-            spans = [FrameSpan(item.request, item.first, item.frames) for item, _ in parts]
             try:
-                self._send_to_gateway(gateway, Audio(spans), [sound for _, sound in parts])
+                self._send_to_gateway(gateway, Audio([span for span, _ in parts]), [sound for _, sound in parts])
             except PeerGoneError:
                 unreachable.append(gateway)
         self._link.send_now(DecodeDone(plan.call, duration, unreachable))

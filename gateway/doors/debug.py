@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import msgspec
 from aiohttp import web
 
 from common.timeline import NOTHING, Recent, RequestRecord
@@ -69,12 +69,14 @@ async def _look_up(request: web.Request, work: bool) -> tuple[Timeline, Recent |
     if timeline is None:
         raise ApiError(404, "request_not_found", f"no such request among the last {gateway.timelines.most}")
     recent = await recents.ask(gateway.run_dir, timeline.received, timeline.until, work)
-    return timeline, None if recent is None else recents.of_request(recent, timeline.engine_request)
+    if recent is None:
+        return timeline, None
+    return timeline, await asyncio.to_thread(recents.of_request, recent, timeline.engine_request)  # of many steps
 
 
 async def _trace(timelines: list[Timeline], recent: Recent, wall: float) -> web.Response:
     def encoded() -> bytes:
-        return json.dumps(trace(timelines, recent, time.monotonic(), wall)).encode()
+        return msgspec.json.encode(trace(timelines, recent, time.monotonic(), wall))
 
     body = await asyncio.to_thread(encoded)  # it may be long
     return web.Response(body=body, content_type="application/json")

@@ -26,6 +26,7 @@ from gateway.utterance import Utterance
 
 HEARTBEAT = 20.0  # seconds between pings; a client that answers none is gone
 FRAME_BYTES = 128 * 1024  # of sound in one message; even, so that samples stay whole
+BROKEN_OFF = "broken off"  # by the server: what a cancellation says for which the client did not leave
 CLOSE_SECONDS = 5.0  # for the client's part of closing
 POOLING = "livekit-plugins-"  # such clients send their next start on the same socket; others wait for it to close
 
@@ -97,7 +98,7 @@ class Live:
     async def cut_off(self) -> None:
         """The server can't wait any longer."""
         if self._speaking is not None:
-            await self._abort()
+            await self._abort(BROKEN_OFF)
             await self._fail(draining())
         self._close(WSCloseCode.GOING_AWAY, b"the server is shutting down")
         await self._ended.wait()
@@ -109,11 +110,11 @@ class Live:
             try:
                 await self._obey(await _decode(message.data))
             except ApiError as error:
-                await self._abort()
+                await self._abort(BROKEN_OFF)
                 await self._fail(error)
                 self._finished()
         elif message.type is WSMsgType.TEXT:
-            await self._abort()
+            await self._abort(BROKEN_OFF)
             await self._fail(ApiError(400, "invalid_msgpack", "messages are binary, each a msgpack map"))
             self._close(WSCloseCode.UNSUPPORTED_DATA, b"messages are binary")
 
@@ -181,7 +182,7 @@ class Live:
         self._active = self._loop.time()
 
     async def _abort(self, why: str | None = None) -> None:
-        """Break off what is being said; ``why`` is for the metrics."""
+        """Break off what is being said. ``why`` is for the metrics; None: the client has gone."""
         self._utterance = None
         task, self._speaking = self._speaking, None
         if task is not None and task is not asyncio.current_task():
@@ -248,7 +249,7 @@ class Live:
         if self._loop.time() - self._active < self._gateway.settings.live_idle_timeout:
             return
         if self._speaking is not None:
-            await self._abort()
+            await self._abort(BROKEN_OFF)
             await self._fail(ApiError(408, "idle", "no text for too long", reason="timeout"))
         self._close(WSCloseCode.OK, b"idle")
 

@@ -258,7 +258,7 @@ class DebugRequest(Reply):
     rtf: float | None
     frames: int
     chunks: int
-    underrun_ms: float
+    underrun_ms: float | None
     outcome: str | None
     error: str | None
 

@@ -19,7 +19,7 @@ class Settings(msgspec.Struct, frozen=True):
     quantizer_steps: int = 1800
     decoder_steps: int = 6000
     encoder_steps: int = 5000
-    model_steps: int = 12000
+    model_steps: int = 10000
 
     @property
     def corpus(self) -> Path:

@@ -79,7 +79,7 @@ class Cluster:
         self._last = np.zeros(sizes.slots, np.int64)  # by slot: the frames its request has
         self._codes = np.zeros((sizes.slots, 10), np.int16)
         self._core = Scheduler(settings, FRAME_SECONDS)
-        self._core.ar_joined(AR, ArWorkerHello(AR, sizes.slots, sizes.pages, sizes.page_size, CONTEXT))
+        self._core.ar_joined(AR, ArWorkerHello(AR, sizes.slots, sizes.pages, sizes.page_size, CONTEXT, 0))
         self._core.vocoder_joined(VOCODER, VocoderWorkerHello(VOCODER, VOCODER_SLOTS_PER_AR_SLOT * sizes.slots, ""))
         self._core.attached(GATEWAY, VOCODER)
 

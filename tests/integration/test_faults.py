@@ -6,11 +6,12 @@ import asyncio
 import json
 import random
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 
+import numpy as np
 import pytest
 
-from tests.integration.client import codes, gather, post, speak
+from tests.integration.client import Reply, codes, gather, post, speak
 from tests.integration.group import Group, costs, eventually, free_port, running
 
 
@@ -79,28 +80,30 @@ def test_a_client_that_stops_reading_disturbs_nobody() -> None:
         eventually(group.idle)
 
 
-@pytest.mark.parametrize("program", ["ar_worker", "vocoder_worker"])
-def test_a_killed_worker_is_noticed_and_comes_back(program: str) -> None:
+@pytest.mark.parametrize("killed", [["ar_worker"], ["vocoder_worker"], ["ar_worker", "vocoder_worker"]])
+def test_streams_outlive_their_workers(killed: list[str]) -> None:
+    """A killed worker is noticed, comes back, and every stream goes on from the very next sample."""
+    calls = {"Streamed.": {"seed": 1}, "As a file.": {"seed": 2, "streaming": False}, "Slowly.": {"seed": 3}}
+
+    def all_of(group: Group) -> list[object]:
+        return [speak(group.base, text, max_new_tokens=200, **fields) for text, fields in calls.items()]
+
     with running(*costs(step_ms=20.0)) as group:
 
         async def kill_midway() -> float:
-            await asyncio.sleep(1.0)
-            group.kill(program)
+            await asyncio.sleep(1.5)
+            for program in killed:
+                group.kill(program)
             return await asyncio.to_thread(eventually, lambda: not group.ready())
 
-        streamed, buffered, noticed = gather(
-            speak(group.base, "A stream in flight.", max_new_tokens=500),
-            speak(group.base, "A file in flight.", max_new_tokens=500, streaming=False),
-            kill_midway(),
-        )
+        undisturbed = gather(*all_of(group))
+        *replies, noticed = gather(*all_of(group), kill_midway())
         assert noticed < 1.0
-        assert streamed.status == 200
-        assert streamed.broken, "a failed stream is broken off"
-        assert buffered.status == 503
-        assert buffered.error["code"] == "worker_lost"
-        eventually(group.ready, 60)
-        (again,) = gather(speak(group.base, "New.", max_new_tokens=10, streaming=False))
-        assert again.status == 200
+        for before, reply in zip(undisturbed, replies, strict=True):
+            assert reply.status == 200
+            assert not reply.broken
+            assert np.array_equal(reply.samples, before.samples)
+        assert group.metric("shoal_recoveries_total") == len(calls)
         eventually(group.idle)
 
 
@@ -119,6 +122,31 @@ def test_the_group_recovers_from_the_loss_of_any_process(program: str) -> None:
         (again,) = gather(speak(group.base, "New.", max_new_tokens=10, streaming=False))
         assert again.status == 200
         eventually(group.idle)
+
+
+def test_what_had_not_begun_is_asked_again_of_the_next_scheduler() -> None:
+    with running(*costs(step_ms=20.0, ar_worker__slots=1), "--port", str(free_port())) as group:
+
+        async def kill_midway() -> None:
+            await asyncio.sleep(1.0)
+            group.kill("scheduler")
+
+        begun, *waiting, _ = gather(
+            speak(group.base, "In flight.", max_new_tokens=500),
+            *(later(speak(group.base, f"Waiting {n}.", max_new_tokens=20, seed=n, streaming=n == 1)) for n in (1, 2)),
+            kill_midway(),
+        )
+        assert begun.broken
+        for reply in waiting:
+            assert reply.status == 200
+            assert not reply.broken
+            assert len(reply.samples) == 20 * 800
+        eventually(group.idle)
+
+
+async def later(call: Awaitable[Reply]) -> Reply:
+    await asyncio.sleep(0.3)
+    return await call
 
 
 def request(text: str, **fields: object) -> bytes:

@@ -75,9 +75,11 @@ class Driver:
         prefill: list[tuple[int, int, Array, bool]] | None = None,
         decode: dict[int, int] | None = None,
         first_frame: dict[int, int] | None = None,
+        recent: dict[int, list[int]] | None = None,
     ) -> StepOutput:
         """One step. ``prefill``: (slot, start, prompt [11, n], sample); ``decode``: slot to the position it fills;
-        ``first_frame``: slot to the number of the frame its prefill yields, where that is not 0."""
+        ``first_frame``: slot to the number of the frame its prefill yields, where that is not 0; ``recent``: slot to
+        the window of a turn that goes on."""
         assign, prefill, decode = assign or {}, prefill or [], decode or {}
         for slot in release or []:
             self.free += self.owned.pop(slot)
@@ -89,7 +91,9 @@ class Driver:
             released=release or [],
             assigned=[Assign(slot, sampling) for slot, sampling in assign.items()],
             prefills=[
-                Prefill(slot, start, prompt.shape[1], sample, (first_frame or {}).get(slot, 0))
+                Prefill(
+                    slot, start, prompt.shape[1], sample, (first_frame or {}).get(slot, 0), (recent or {}).get(slot)
+                )
                 for slot, start, prompt, sample in prefill
             ],
         )

@@ -74,13 +74,24 @@ def test_look_ahead_decode_after_the_end_leaves_no_trace(golden: Golden, tiny: D
     assert conversation(0) == conversation(1) == conversation(3)
 
 
-def test_restarted_sequence_draws_the_same_frame(golden: Golden, tiny: Driver) -> None:
-    prompt = prompt_of(golden, "plain")
-    codes, _ = tiny.generate(prompt, SAMPLING, 2)
-    frame = np.concatenate([[524 + codes[0, :1]], codes[:1].T])  # the main token, then its codes
-    replayed = np.concatenate([prompt, frame], 1)
-    out = tiny.step(assign={2: SAMPLING}, prefill=[(2, 0, replayed, True)], first_frame={2: 1})
-    assert out.codes.tolist() == codes[1:].tolist()
+@pytest.mark.parametrize("drawn", [1, 2, 6, 15, 20])
+def test_a_sequence_goes_on_elsewhere_as_if_nothing_had_happened(golden: Golden, tiny: Driver, drawn: int) -> None:
+    """Its prompt and the frames drawn so far are prefilled; the window of the repetition rule goes with them."""
+    prompt, frames = prompt_of(golden, "plain"), 24
+    # With this seed the rule decides: an empty window would lead elsewhere behind frames 6, 15 and 20.
+    sampling = Sampling(temperature=0.1, fast_temperature=0.3, top_p=0.9, top_k=30, seed=7)
+    codes, ended = tiny.generate(prompt, sampling, frames)
+    assert not ended.any()
+    tokens = 524 + codes[:, 0].astype(np.int32)
+    history = np.concatenate([prompt, np.concatenate([tokens[None, :drawn], codes[:drawn].T])], 1)
+    first = tiny.step(
+        assign={2: sampling},
+        prefill=[(2, 0, history, True)],
+        first_frame={2: drawn},
+        recent={2: tokens[1:drawn].tolist()},
+    )
+    rest = [tiny.step(decode={2: history.shape[1] + frame}) for frame in range(frames - drawn - 1)]
+    assert np.concatenate([out.codes for out in [first, *rest]]).tolist() == codes[drawn:].tolist()
 
 
 def test_end_token_at_the_first_frame_is_an_end(golden: Golden, tiny: Driver) -> None:

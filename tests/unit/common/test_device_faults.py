@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,6 +93,7 @@ def test_workers_on_one_device_go_together_and_others_do_not() -> None:
     assert sorted(sharing(same, "vocoder_worker")) == ["ar_worker", "ar_worker-2"]
     apart = resolve(None, ["ar_worker.device=cuda:0", "vocoder_worker.device=cuda:1"])
     assert sharing(apart, "ar_worker") == []
+    assert sharing(resolve(), "ar_worker-far") == [], "a worker for a scheduler elsewhere has a name of its own"
 
 
 class ExitedError(Exception):
@@ -135,6 +137,8 @@ def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that was started for a run directory."""
     program = [sys.executable, "-c", "import time; time.sleep(60)", "--run-dir", str(tmp_path)]
     with subprocess.Popen(program) as process:
+        while not Path(f"/proc/{process.pid}/cmdline").read_bytes():  # a program that has just begun has none yet
+            time.sleep(0.001)
         yield process
         process.kill()
 

@@ -53,7 +53,8 @@ def test_what_can_t_be_done_with_keys_is_said(tmp_path: Path) -> None:
     assert "there is a key for 'scheduler' already" in again.output
     nobody = shoal("keys", "export", tmp_path / "keys", "nobody", tmp_path / "b")
     assert nobody.exit_code == 1
-    assert "nobody.key" in nobody.output
+    assert f"{tmp_path / 'keys'} has no nobody.key_secret, nobody.key" in nobody.output
+    assert not (tmp_path / "b").exists()
 
 
 # Workers --------------------------------------------------------------------------------------------------------------

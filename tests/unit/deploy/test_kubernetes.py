@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -20,13 +23,14 @@ ALONE = {"app.kubernetes.io/name": "shoal"}
 
 Document = dict[str, Any]
 
-pytestmark = pytest.mark.slow  # kubectl is needed
+pytestmark = pytest.mark.slow  # kubectl is run
 
 
 def rendered(overlay: str) -> list[Document]:
     """What ``kubectl apply -k`` would send."""
-    assert shutil.which("kubectl"), "kubectl is needed, with kustomize 4 or later in it"
-    command = ["kubectl", "kustomize", str(MANIFESTS / "overlays" / overlay)]
+    kubectl = shutil.which("kubectl", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert kubectl, "kubectl is needed (of 1.22 or later); on Linux it is among the packages of the tests"
+    command = [kubectl, "kustomize", str(MANIFESTS / "overlays" / overlay)]
     reply = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (reply.returncode, reply.stderr) == (0, ""), reply.stderr
     return list(yaml.safe_load_all(reply.stdout))
@@ -94,6 +98,11 @@ def test_ports_are_named_as_they_are_referred_to(nvidia: list[Document]) -> None
     assert of_kind(nvidia, "StatefulSet")["spec"]["serviceName"] in {
         document["metadata"]["name"] for document in nvidia if document["kind"] == "Service"
     }
+
+
+def test_alerts_find_the_pods_under_the_job_they_ask_for(nvidia: list[Document]) -> None:
+    job = pod(nvidia)["metadata"]["labels"][of_kind(nvidia, "PodMonitor")["spec"]["jobLabel"]]
+    assert f'up{{job="{job}"}}' in (ROOT / "deploy" / "prometheus" / "rules" / "alerts.yml").read_text()
 
 
 def test_paths_that_are_asked_for_are_served(nvidia: list[Document]) -> None:

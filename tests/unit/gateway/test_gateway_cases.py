@@ -120,6 +120,24 @@ def test_a_hole_in_what_the_engine_gives_is_a_failure_and_never_a_whole_reply(tm
     run(test)
 
 
+@pytest.mark.parametrize("again", [1, 3, 5])
+def test_frames_that_come_again_after_the_loss_of_a_worker_are_heard_once(tmp_path: Path, again: int) -> None:
+    async def plan(player: Player) -> None:
+        player.give(5)
+        player.frames -= again
+        player.give(1)
+        player.give(again + 2)
+        player.end()
+
+    async def test() -> None:
+        async with serving(tmp_path) as client:
+            client.engine.plan = plan
+            _, body = await post(client, text="Hello.", format="pcm")
+            assert body == to_int16(tone(8)).tobytes()
+
+    run(test)
+
+
 @pytest.mark.parametrize("sound_format", ["mp3", "opus", "aac", "flac", "wav"])
 def test_the_clock_of_a_long_stream_runs_evenly_to_its_end(sound_format: Any) -> None:
     """Time stamps neither go back nor jump, so that a player shows and seeks what it plays."""

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
-from gateway_fakes import HOP, RATE, Client, Player, post, run, serving, speak
+from gateway_fakes import HOP, MINI, RATE, Client, Player, post, run, serving, speak
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
@@ -19,8 +20,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from common import metrics as shared
+from gateway import model
 from gateway.merge import merge
 from gateway.metrics import CancelCause, GatewayMetrics, Playback
+
+MINI_MODEL = model.load(MINI)
 
 
 def value(registry: CollectorRegistry, name: str, **labels: str) -> float:
@@ -140,6 +144,22 @@ def test_what_is_given_up_is_counted_by_its_cause(tmp_path: Path, cause: str) ->
             await eventually(lambda: cancels(client.registry))
             assert cancels(client.registry) == {cause: 1}
             assert value(client.registry, "shoal_client_disconnects_total") == (cause == "disconnect")
+
+    run(test)
+
+
+def test_speech_that_the_server_breaks_off_is_no_disconnect(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path, MINI_MODEL) as client, client.http.ws_connect("/v1/tts/live") as socket:
+            client.engine.plan = never
+            for message in ({"event": "start", "request": {"text": "Some words."}}, {"event": "stop"}):
+                await socket.send_bytes(msgspec.msgpack.encode(message))
+            await eventually(lambda: client.engine.streams)
+            await socket.send_bytes(b"no msgpack")
+            assert msgspec.msgpack.decode(await socket.receive_bytes())["event"] == "error"
+            await eventually(lambda: client.gateway.timelines.ended)
+            assert value(client.registry, "shoal_requests_total", api="live", format="mp3", outcome="cancelled") == 1
+            assert not cancels(client.registry)
 
     run(test)
 

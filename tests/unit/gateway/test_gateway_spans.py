@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,8 @@ from common import metrics, timeline
 from common.messages import Failure
 from common.timeline import Recent, RequestRecord
 from gateway import spans
+from gateway.span_maker import SpanMaker
+from gateway.timeline import Timeline
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -127,6 +129,35 @@ def test_a_failure_is_an_error_and_a_client_that_left_is_none(tmp_path: Path, ex
     failed, left = exporter.get_finished_spans()
     assert (failed.status.status_code, failed.status.description) == (StatusCode.ERROR, "worker_lost")
     assert (left.status.status_code, left.attributes["shoal.outcome"]) == (StatusCode.UNSET, "cancelled")
+
+
+def test_spans_that_could_not_be_made_are_said_and_those_after_them_come(
+    tmp_path: Path, exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed = asyncio.Event()
+    make = SpanMaker.make
+
+    def make_from_the_second_on(self: SpanMaker, timelines: Sequence[Timeline], recent: Recent) -> None:
+        if failed.is_set():
+            make(self, timelines, recent)
+        else:
+            failed.set()
+            raise ValueError("not this time")
+
+    monkeypatch.setattr(spans, "INTERVAL", 0.01)
+    monkeypatch.setattr(SpanMaker, "make", make_from_the_second_on)
+
+    async def test() -> None:
+        async with serving(tmp_path) as client, spans.exporting(client.gateway, exporter):
+            await post(client, text="hello", format="pcm")
+            async with asyncio.timeout(5):
+                while not failed.is_set():  # noqa: ASYNC110 - set by a thread, which may not wake the loop
+                    await asyncio.sleep(0.01)
+            await post(client, text="hello", format="pcm")
+
+    run(test)
+    assert [span.name for span in exporter.get_finished_spans()] == ["request"]
+    assert [record.levelname for record in caplog.records if record.name == "gateway.spans"] == ["ERROR"]
 
 
 def test_a_caller_that_does_not_sample_is_obeyed(tmp_path: Path, exporter: InMemorySpanExporter) -> None:

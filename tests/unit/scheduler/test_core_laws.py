@@ -113,11 +113,11 @@ class CoreMachine(RuleBasedStateMachine):
     def finish_clip(self) -> None:
         self.world.encode()
 
-    @rule(kind=st.sampled_from(["ar", "vocoder"]))
-    def lose_worker(self, kind: str) -> None:
+    @rule(kind=st.sampled_from(["ar", "vocoder"]), delivered=st.booleans())
+    def lose_worker(self, kind: str, delivered: bool) -> None:
         workers = self.world.ar if kind == "ar" else self.world.vocoders
         if workers:
-            self.world.lose(next(iter(workers)))
+            self.world.lose(next(iter(workers)), delivered)
 
     @rule(kind=st.sampled_from(["ar", "vocoder"]))
     def join_worker(self, kind: str) -> None:
@@ -130,7 +130,7 @@ class CoreMachine(RuleBasedStateMachine):
     def gateway_lost_and_back(self) -> None:
         core = self.world.core
         self.cancelled.update([*core.requests, *(request.id for request in core.waiting)])
-        self.world.core.peer_lost("gateway-0")
+        self.world.core.peer_lost("gateway-0", self.world.now)
         for vocoder in self.world.vocoders:
             self.world.core.attached("gateway-0", vocoder)
         self.world.carry_out()

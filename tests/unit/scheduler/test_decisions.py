@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from common.config import Scheduler as Settings
+from common.messages import StepPlan
 from scheduler.costs import LinearCost
 from scheduler.policy import first_chunk
 from tests.unit.scheduler.world import World
@@ -189,6 +190,25 @@ def test_a_cancel_settles_at_the_edge_of_the_steps_in_flight() -> None:
     assert not world.step(), "free within two steps"
     world.settle()
     world.check_idle()
+
+
+def test_a_worker_found_lost_while_steps_are_sent_is_asked_no_more() -> None:
+    world = make_world(Settings(look_ahead=True))
+    other = world.join_ar()
+    requests = [world.submit([4], [20]) for _ in range(2)]
+    lost, sent = next(worker for worker in world.ar.values() if worker is not other), []
+    for worker in world.ar.values():
+        while worker.plans:
+            done = worker.answer(world.by_seed)
+            world.core.step_done(worker.incarnation, done, worker.codes, worker.ended, world.now)
+    for peer, body, _ in world.core.plan(world.now):
+        sent.append((peer, type(body)))
+        if sent == [(lost.incarnation, StepPlan)]:
+            world.core.peer_lost(lost.incarnation, world.now)
+    steps = [peer for peer, kind in sent if kind is StepPlan]
+    assert steps == [lost.incarnation, other.incarnation, other.incarnation]
+    assert sent[: len(steps)] == [(peer, StepPlan) for peer in steps], "steps come before all else"
+    assert all(request in world.core.requests for request in requests), "and nobody's request ends"
 
 
 def test_prices_are_learned() -> None:

@@ -10,13 +10,11 @@ import pytest
 from common import timeline
 from common.config import Scheduler as Settings
 from common.timeline import RequestRecord
-from scheduler.journal import Journal
 from tests.unit.scheduler.world import World
 
 
 def make_world(**bounds: int) -> World:
-    world = World(Settings())
-    world.core.journal = Journal(clock=lambda: world.now, **bounds)
+    world = World(Settings(), **bounds)
     world.join_ar()
     world.join_vocoder()
     return world

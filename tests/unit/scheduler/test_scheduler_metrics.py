@@ -16,11 +16,10 @@ class Counted(World):
     """A world with metrics."""
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
         self.registry = CollectorRegistry()
         metrics = SchedulerMetrics(self.registry)
+        super().__init__(settings, metrics)
         metrics.watch(self.core, dict, lambda: 0)
-        self.core.observer = metrics
         self.join_ar(slots=2, pages=256, page_size=4, context=512)
         self.join_vocoder()
 
@@ -40,6 +39,18 @@ def test_prefill_time_runs_from_admission_to_the_first_codes() -> None:
     assert world.value("request_prefill_time_seconds_sum") == pytest.approx(5 * 0.01)
     assert world.value("step_seconds_count", phase="decode") == 3
     assert world.value("prompt_tokens_total") == 40
+
+
+def test_a_turn_without_a_frame_does_not_make_the_prompt_of_the_next_the_first() -> None:
+    world = Counted(Settings(look_ahead=False))
+    request = world.submit([4, 4], [0, 3])
+    world.step()
+    (record,) = world.core.journal.recent(0, world.now, work=False).requests
+    first_codes = record.first_codes
+    world.settle()
+    assert world.ended[request].frames == 3
+    assert world.value("request_prefill_time_seconds_count") == 1
+    assert record.first_codes == first_codes == 0.01
 
 
 def test_each_time_a_client_holds_codes_back_is_one_credit_stall() -> None:
@@ -79,13 +90,13 @@ def test_pages_and_slots_are_those_of_the_workers() -> None:
 
 def test_the_age_of_a_worker_that_was_lost_grows_until_it_is_back() -> None:
     peers = Peers(["ar_worker"])
-    peers.register("a1", ArWorkerHello("ar_worker", 1, 1, 1, 1), now=10.0)
+    peers.register("a1", ArWorkerHello("ar_worker", 1, 1, 1, 1, 0), now=10.0)
     peers.register("g1", GatewayHello("gateway"), now=10.0)
-    peers.register("b1", ArWorkerHello("ar_worker-of-another-machine", 1, 1, 1, 1), now=10.0)
+    peers.register("b1", ArWorkerHello("ar_worker-of-another-machine", 1, 1, 1, 1, 0), now=10.0)
     peers.heard("a1", 11.0)
     assert peers.ages(12.0) == {"ar_worker": 1.0, "gateway": 2.0, "ar_worker-of-another-machine": 2.0}
     for incarnation in ("a1", "g1", "b1"):
         peers.remove(incarnation, "lost")
     assert peers.ages(30.0) == {"ar_worker": 19.0}
-    peers.register("a2", ArWorkerHello("ar_worker", 1, 1, 1, 1), now=31.0)
+    peers.register("a2", ArWorkerHello("ar_worker", 1, 1, 1, 1, 0), now=31.0)
     assert peers.ages(31.5) == {"ar_worker": 0.5}

@@ -13,6 +13,7 @@ import numpy as np
 
 from common.config import Scheduler as Settings
 from common.messages import (
+    REPETITION_WINDOW,
     Array,
     ArWorkerHello,
     Codes,
@@ -32,21 +33,49 @@ from common.messages import (
     VocoderWorkerHello,
 )
 from scheduler.core import Scheduler
+from scheduler.journal import Journal
+from scheduler.observer import Observer
 
 FRAME_SECONDS = 0.05
 CALL_SECONDS = 0.01
+SEMANTIC_BEGIN = 2000
 
 
 def codes_of(seed: int, frame: int) -> Array:
     return np.array([(seed * 31 + frame * 7 + book) % 1000 for book in range(10)], np.int16)
 
 
+def columns_of(seed: int, first: int, end: int) -> Array:
+    """Frames as columns of a prompt, int32 [11, end - first]."""
+    codes = np.array([codes_of(seed, frame) for frame in range(first, end)], np.int32).reshape(-1, 10).T
+    return np.concatenate([codes[:1] + SEMANTIC_BEGIN, codes])
+
+
 class Job(NamedTuple):
-    """What the test knows of a request: at which frame each of its turns ends (counted over all turns)."""
+    """What the test knows of a request: each turn's prompt, and at which frame it ends (counted over all turns)."""
 
     body: Submit
     ends: list[int]
-    prompt: Array
+    prompts: list[Array]
+
+    @property
+    def sequence(self) -> Array:
+        """All positions the request may fill: each turn's prompt, then its frames. int32 [11, n]"""
+        parts, first = [np.empty((11, 0), np.int32)], 0
+        for prompt, end in zip(self.prompts, self.ends, strict=False):
+            parts += [prompt, columns_of(self.body.sampling.seed, first, end)]
+            first = end
+        return np.concatenate(parts, 1)
+
+    def turn_at(self, position: int) -> int:
+        """Which turn goes on behind so many positions."""
+        turn = filled = first = 0
+        for number, (prompt, end) in enumerate(zip(self.prompts, self.ends, strict=False)):
+            if filled + prompt.shape[1] <= position:
+                turn = number
+            filled += prompt.shape[1] + end - first
+            first = end
+        return turn
 
 
 class FakeAr:
@@ -54,7 +83,7 @@ class FakeAr:
 
     def __init__(self, name: str, slots: int = 4, pages: int = 64, page_size: int = 4, context: int = 128) -> None:
         self.incarnation = name
-        self.hello = ArWorkerHello("ar_worker", slots, pages, page_size, context)
+        self.hello = ArWorkerHello("ar_worker", slots, pages, page_size, context, SEMANTIC_BEGIN)
         self.plans: deque[tuple[StepPlan, list[Array]]] = deque()
         self.seeds: dict[int, int] = {}
         self.tables: dict[int, list[int]] = {}
@@ -96,8 +125,10 @@ class FakeAr:
 
     def _prefill(self, prefill: Prefill, columns: Array, jobs: dict[int, Job]) -> None:
         slot = prefill.slot
-        if self.lengths[slot] == 0:
-            self._check_shared(slot, prefill.start, jobs[self.seeds[slot]].prompt)
+        job = jobs[self.seeds[slot]]
+        began = self.lengths[slot] == 0
+        if began:
+            self._check_shared(slot, prefill.start, job.sequence)
         else:
             # A turn may begin where a step, sent before the end was known, has written one position too many.
             assert prefill.start in (self.lengths[slot], self.lengths[slot] - 1)
@@ -108,14 +139,27 @@ class FakeAr:
         self.lengths[slot] = end
         self.prefilled += prefill.tokens
         if prefill.sample:
-            if prefill.frame > 0 or self.frames[slot] > 0:
-                self.turns[slot] += 1
+            self._check_shared(slot, end, job.sequence, frames=self.frames[slot] > 0)
+            self.turns[slot] = job.turn_at(end)
+            self._check_recent(prefill, job, self.turns[slot])
             self.frames[slot] = prefill.frame
 
-    def _check_shared(self, slot: int, positions: int, prompt: Array) -> None:
-        """Pages taken over from the prefix cache hold exactly the beginning of this prompt."""
+    def _check_shared(self, slot: int, positions: int, sequence: Array, frames: bool = False) -> None:
+        """The first positions hold exactly the beginning of the request, whoever wrote them; ``frames``: its own frames
+        among them were written by decodes."""
         for position in range(positions):
-            assert self.contents[self._place(slot, position)] == prompt[:, position].tobytes()
+            written = self.contents[self._place(slot, position)]
+            assert written == sequence[:, position].tobytes() or (frames and written == b"frame")
+
+    def _check_recent(self, prefill: Prefill, job: Job, turn: int) -> None:
+        """A turn that goes on has its window; one that begins has none."""
+        began = job.ends[turn - 1] if turn else 0
+        if prefill.recent is None:
+            assert prefill.frame == began, "a turn begins"
+            return
+        assert prefill.frame > began
+        said = columns_of(job.body.sampling.seed, began + 1, prefill.frame)[0]
+        assert prefill.recent == said[-REPETITION_WINDOW:].tolist()
 
     def _place(self, slot: int, position: int) -> tuple[int, int]:
         index, offset = divmod(position, self.hello.page_size)
@@ -156,6 +200,7 @@ class FakeVocoder:
         for item in plan.items:
             assert item.frames > 0
             assert item.reset == (item.first == 0)
+            assert item.heard <= jobs[item.request].ends[-1]
             if not item.reset:
                 assert self.streams[item.slot] == (item.request, item.first), "a stream's slot is its own"
             self.streams[item.slot] = (item.request, item.first + item.frames)
@@ -170,9 +215,11 @@ class FakeVocoder:
 class World:
     """The core and all around it. Times are handed in by advancing :attr:`now`."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.core = Scheduler(settings, FRAME_SECONDS)
+    def __init__(self, settings: Settings, observer: Observer | None = None, **remembered: int) -> None:
+        """``remembered``: bounds of the journal."""
         self.now = 0.0
+        journal = Journal(clock=lambda: self.now, **remembered)
+        self.core = Scheduler(settings, FRAME_SECONDS, observer, journal)
         self.names = 0
         self.jobs: dict[str, Job] = {}
         self.by_seed: dict[int, Job] = {}
@@ -204,11 +251,22 @@ class World:
         self.carry_out()
         return worker
 
-    def lose(self, incarnation: str) -> None:
+    def lose(self, incarnation: str, delivered: bool = False) -> None:
+        """``delivered``: a vocoder worker's last sound has reached the gateways, its word of it not the core."""
         self.ar.pop(incarnation, None)
-        self.vocoders.pop(incarnation, None)
-        self.core.peer_lost(incarnation)
+        vocoder = self.vocoders.pop(incarnation, None)
+        if vocoder is not None and vocoder.plans and delivered:
+            self._hear(vocoder.plans[0][0])
+        self.core.peer_lost(incarnation, self.now)
         self.carry_out()
+
+    def _hear(self, plan: DecodePlan) -> None:
+        """Gateways get the sound of a call. What they have already they leave out; a hole they don't accept."""
+        for item in plan.items:
+            begin, end = max(item.first, item.heard), item.first + item.frames
+            have = self.sound.get(item.request, 0)
+            assert begin <= have or begin >= end, "no sound is left out"
+            self.sound[item.request] = max(have, end) if begin < end else have
 
     def submit(
         self,
@@ -242,7 +300,8 @@ class World:
         )
         prompt = np.full((11, sum(turns)), voice, np.int32)
         prompt[0] = np.arange(sum(turns))
-        self.jobs[request] = self.by_seed[seed] = Job(body, ends, prompt)
+        prompts = np.split(prompt, np.cumsum(turns)[:-1], 1)
+        self.jobs[request] = self.by_seed[seed] = Job(body, ends, prompts)
         self.core.submit(self.gateways[0], body, prompt, self.now)
         self.carry_out()
         return request
@@ -252,7 +311,7 @@ class World:
         request = self.name("request")
         sampling = Sampling(0.0, 0.0, 1.0, 1, len(self.by_seed) + 1)
         body = Submit(request, "audio", False, sampling, frames + 1, [0], None)
-        self.jobs[request] = self.by_seed[sampling.seed] = Job(body, [frames], np.empty((11, 0), np.int32))
+        self.jobs[request] = self.by_seed[sampling.seed] = Job(body, [frames], [np.empty((11, 0), np.int32)])
         codes = np.array([codes_of(sampling.seed, frame) for frame in range(frames)])
         self.core.vocode(self.gateways[0], Vocode(request), codes, self.now)
         self.carry_out()
@@ -260,8 +319,10 @@ class World:
 
     def extend(self, request: str, turns: list[int], ends: list[int], last: bool) -> None:
         """More turns for an open request."""
+        prompt = np.full((11, sum(turns)), 9, np.int32)
         self.jobs[request].ends.extend(ends)
-        self.core.extend(request, Extend(request, turns, last), np.full((11, sum(turns)), 9, np.int32))
+        self.jobs[request].prompts.extend(np.split(prompt, np.cumsum(turns)[:-1], 1) if turns else [])
+        self.core.extend(request, Extend(request, turns, last), prompt)
         self.carry_out()
 
     def step(self) -> bool:
@@ -281,8 +342,7 @@ class World:
             if worker.plans:
                 plan, _ = worker.plans.popleft()
                 self.now += CALL_SECONDS
-                for item in plan.items:
-                    self.sound[item.request] = self.sound.get(item.request, 0) + item.frames
+                self._hear(plan)
                 self.core.decode_done(worker.incarnation, DecodeDone(plan.call, CALL_SECONDS, []), self.now)
                 self.carry_out()
                 return True

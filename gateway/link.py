@@ -1,0 +1,83 @@
+"""A gateway's connection to another process of the group: a DEALER, served by the event loop.
+
+The loop watches the socket's file descriptor, which signals changes only, so every send is followed by another look at
+the incoming side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from common import transport
+from common.messages import AnyBody, Array, Message, MessageError, pack, unpack
+from common.transport import CONNECTED, Context, PeerGoneError
+
+log = logging.getLogger(__name__)
+
+Handler: TypeAlias = Callable[["Link", Message], None]
+
+
+class Link:
+    """One connection. ``on_connection`` is told of its begin (True) and loss, ``on_message`` of what comes."""
+
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        server: str,
+        incarnation: str,
+        on_connection: Callable[[Link, bool], None],
+        on_message: Handler,
+    ) -> None:
+        self.peer = ""  # incarnation of the other side, once known
+        self._incarnation = incarnation
+        self._on_connection, self._on_message = on_connection, on_message
+        self._socket, self._monitor = context.dealer(endpoint, incarnation, server)
+        self._loop = asyncio.get_running_loop()
+        self._own = contextvars.copy_context()  # not that of a request that sends: what is received is of others
+        self._loop.add_reader(self._socket.fileno(), self._receive)
+        self._loop.add_reader(self._monitor.socket.fileno(), self._watch)
+        self._loop.call_soon(self._watch)
+
+    def send(self, body: AnyBody, arrays: Sequence[Array] = ()) -> None:
+        """Send without waiting.
+
+        Raises:
+            PeerGoneError: there is no connection.
+        """
+        transport.send(self._socket, pack(body, arrays, source=self._incarnation, target=self.peer))
+        self._loop.call_soon(self._receive, context=self._own)
+
+    def try_send(self, body: AnyBody) -> None:
+        """Send what a lost peer needn't hear: its loss is noticed by itself."""
+        with contextlib.suppress(PeerGoneError):
+            self.send(body)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._socket.fileno())
+        self._loop.remove_reader(self._monitor.socket.fileno())
+        self._socket.disable_monitor()
+        self._monitor.socket.close()
+        self._socket.close()
+
+    def _watch(self) -> None:
+        if self._socket.closed:
+            return
+        for event in self._monitor.events():
+            self._on_connection(self, event == CONNECTED)
+        self._receive()
+
+    def _receive(self) -> None:
+        while not self._socket.closed and (frames := transport.receive(self._socket)) is not None:
+            try:
+                message = unpack(frames)
+            except MessageError:
+                log.exception("dropped a message")
+                continue
+            if message.target == self._incarnation:
+                self._on_message(self, message)

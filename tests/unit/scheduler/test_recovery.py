@@ -1,0 +1,109 @@
+"""A lost worker costs its requests time, and nothing else. The world checks each prompt, window, frame and sample."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.config import Scheduler as Settings
+from tests.unit.scheduler.world import World
+
+
+def at_work(output: str = "audio") -> tuple[World, str]:
+    """A world in the middle of a request of three turns, 30 frames in all."""
+    world = World(Settings(prefill_budget=8))
+    world.join_ar()
+    world.join_vocoder()
+    request = world.submit([7, 5, 6], [10, 18, 30], output=output)
+    return world, request
+
+
+def work(world: World, steps: int) -> None:
+    for _ in range(steps):
+        world.step()
+        world.call()
+        world.read_all()
+
+
+def ends_well(world: World, request: str) -> None:
+    world.settle()
+    assert world.ended[request].failure is None
+    world.check_ended(request)
+    world.check_idle()
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3, 8, 14, 15, 16, 20, 28, 31])
+@pytest.mark.parametrize("output", ["audio", "codes"])
+def test_a_request_goes_on_with_another_ar_worker(steps: int, output: str) -> None:
+    world, request = at_work(output)
+    work(world, steps)
+    world.lose(next(iter(world.ar)))
+    world.join_ar()
+    ends_well(world, request)
+
+
+@pytest.mark.parametrize("delivered", [False, True])
+@pytest.mark.parametrize("steps", [0, 2, 5, 12, 20, 33, 40])
+def test_a_stream_goes_on_with_another_vocoder_worker(steps: int, delivered: bool) -> None:
+    world, request = at_work()
+    work(world, steps)
+    world.lose(next(iter(world.vocoders)), delivered)
+    work(world, 4)  # frames are drawn all the same
+    world.join_vocoder()
+    ends_well(world, request)
+
+
+@pytest.mark.parametrize("steps", [1, 5, 17, 25])
+def test_a_request_outlives_workers_again_and_again(steps: int) -> None:
+    world, request = at_work()
+    for _ in range(4):
+        work(world, steps)
+        if request in world.core.requests:
+            world.lose(next(iter(world.ar)))
+            world.lose(next(iter(world.vocoders)), delivered=True)
+            world.join_vocoder()
+            world.join_ar()
+    ends_well(world, request)
+
+
+def test_a_live_worker_takes_over_at_once() -> None:
+    world, request = at_work()
+    world.join_ar()
+    work(world, 10)
+    busy = next(name for name, worker in world.core.ar_workers.items() if worker.requests)
+    world.lose(busy)
+    (other,) = world.core.ar_workers.values()
+    assert request in other.requests
+    ends_well(world, request)
+
+
+def test_who_waits_for_a_worker_in_vain_ends_with_an_error() -> None:
+    world, request = at_work()
+    work(world, 10)
+    world.lose(next(iter(world.ar)))
+    wake_at = world.core.wake_at()
+    assert wake_at == pytest.approx(world.now + world.core.settings.recovery_seconds)
+    world.now = wake_at
+    world.carry_out()
+    failure = world.ended[request].failure
+    assert failure is not None
+    assert (failure.status, failure.code) == (503, "worker_lost")
+    assert not world.core.requests
+
+
+def test_who_lost_a_worker_goes_before_who_waits() -> None:
+    world = World(Settings())
+    world.join_ar(slots=1)
+    world.join_vocoder()
+    first = world.submit([4], [20])
+    work(world, 8)
+    second = world.submit([4], [20])
+    world.join_ar(slots=1)
+    work(world, 2)
+    third = world.submit([4], [20])
+    world.lose(next(name for name, worker in world.core.ar_workers.items() if first in worker.requests))
+    assert third in [request.id for request in world.core.waiting]
+    world.settle()
+    assert list(world.ended) == [second, first, third]
+    for request in (first, second, third):
+        world.check_ended(request)
+    world.check_idle()
