@@ -27,6 +27,7 @@ REPETITION_WINDOW = 10  # main tokens that the repetition rule looks back on
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Role: TypeAlias = Literal["gateway", "ar_worker", "vocoder_worker"]
+Priority: TypeAlias = Literal["interactive", "batch"]
 FinishReason: TypeAlias = Literal["stop", "length", "cancelled", "slow_client", "timeout", "rejected", "error"]
 
 
@@ -129,7 +130,7 @@ class Submit(Body, frozen=True):
     turns: list[int]
     deadline: float | None
     client: str = ""
-    priority: Literal["interactive", "batch"] = "interactive"
+    priority: Priority = "interactive"
     open: bool = False  # more turns may follow, by Extend, of up to ``room`` positions in all
     room: int = 0
 

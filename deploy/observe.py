@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import socket
 from pathlib import Path
 
 from common import config as configuration
 from common.config import ROOT, Config, ConfigError
 from common.files import write_atomically
+from deploy import ports
 from deploy.supervision import OBSERVER, die_with_parent
 
 PROGRAM = "prometheus"
@@ -39,15 +39,11 @@ def check(config: Config) -> None:
             f"--observe: {PROGRAM} is not on the PATH. Install it with 'apt install prometheus', 'brew install "
             "prometheus', or from prometheus.io/download"
         )
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            raise ConfigError(
-                f"--observe: Prometheus can't listen on port {port} ({error.strerror}). Perhaps a Prometheus runs "
-                "already, as Debian's package has it: stop that one, or name another port: --observe PORT"
-            ) from None
+    if reason := ports.objection(HOST, port):
+        raise ConfigError(
+            f"--observe: Prometheus can't listen on port {port} ({reason}). Perhaps one runs already, as Debian's package "
+            "starts it: stop that one (systemctl disable --now prometheus), or name another port: --observe PORT"
+        )
 
 
 def greeting(config: Config) -> str:

@@ -21,7 +21,7 @@ from common.checkpoint import CheckpointError, load_codec_config, load_generatio
 from common.config import Config, ConfigError, worker_names
 from common.files import write_atomically
 from common.transport import audio_endpoint, load_keys
-from deploy import mps, observe
+from deploy import mps, observe, ports
 from deploy.mps import MpsError
 from deploy.supervision import CONFIG_FILE, die_with_parent, processes, programs, supervisor_config
 
@@ -78,7 +78,7 @@ def check(config: Config) -> None:
 
     Raises:
         CheckpointError: the checkpoint's metadata can't be used.
-        ConfigError, ValueError, OSError: directories can't be used.
+        ConfigError, ValueError, OSError: directories or ports can't be used.
     """
     load_model_config(config.model_dir)
     load_codec_config(config.model_dir)
@@ -91,7 +91,22 @@ def check(config: Config) -> None:
         load_keys(config, name)
     if _alive(config.run_path / "supervisord.pid"):
         raise ConfigError(f"run directory: {config.run_path} is in use by another group")
+    for setting, host, port in _listening(config):
+        if reason := ports.objection(host, port):
+            raise ConfigError(f"{setting}: nobody can listen at {host}:{port} ({reason})")
     observe.check(config)
+
+
+def _listening(config: Config) -> list[tuple[str, str, int]]:
+    """Setting, host and port of each address that processes of the group will listen at; port 0: any free one."""
+    transport = config.transport
+    addresses = [("gateway.host, gateway.port", config.gateway.host, config.gateway.port)]
+    if transport.scheduler:
+        host, _, port = transport.scheduler.removeprefix("tcp://").rpartition(":")
+        addresses.append(("transport.scheduler", host, int(port)))
+    if transport.audio_host:
+        addresses.append(("transport.audio_host", transport.audio_host, 0))
+    return addresses
 
 
 def prepare(config: Config) -> None:
@@ -134,9 +149,8 @@ class Group:
         return None
 
     def wait(self) -> int:
-        """Wait for the end; the exit code."""
-        code = self._supervisor.wait()
-        return 0 if self._stopping and code == 0 else code or 1
+        """Wait for the end; the exit status: 0 if it was asked for, and in order."""
+        return 0 if self._supervisor.wait() == 0 and self._stopping else 1
 
     @property
     def stopping(self) -> bool:
@@ -209,6 +223,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "deploy/run_all.
 
 def run(config: Config) -> int:
     """Run a group until asked to stop; the exit status."""
+    print(f"shoal: starting; logs are in {config.run_path}", file=sys.stderr, flush=True)
     group = Group(config)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, group.stop)

@@ -225,6 +225,7 @@ class Conversation:
             turns=[prompt.shape[1] for prompt in plan.prompts],
             deadline=None if self._started else reply.deadline,
             client=reply.client,
+            priority=reply.priority,
             open=plan.room > 0,
             room=plan.room,
         )

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from common.config import Gateway as Settings
-from common.messages import Sampling
+from common.messages import Priority, Sampling
 from gateway.errors import ApiError, invalid
 from gateway.model import ServedModel
 from gateway.prompt import spoken_part
@@ -51,6 +51,7 @@ class SpeechRequest(Struct, frozen=True):
     max_new_tokens: int
     chunk_length: int
     normalize: bool
+    priority: Priority
     voices: list[str]
     clips: list[Clip]
     ignored: list[str]
@@ -83,6 +84,7 @@ class Fields(Struct, frozen=True):
     sample_rate: int | None = None
     prosody: Prosody = Prosody()
     normalize: bool = True
+    priority: Priority = "interactive"
     # Accepted and checked, since clients send them; they have no effect.
     repetition_penalty: Annotated[float, Meta(ge=0.9, le=2)] = 1.0
     latency: Literal["normal", "balanced", "low"] = "normal"
@@ -119,6 +121,7 @@ def parse(
         max_new_tokens=fields.max_new_tokens,
         chunk_length=fields.chunk_length,
         normalize=fields.normalize,
+        priority=fields.priority,
         voices=voices,
         clips=[] if voices else recordings,
         ignored=_unknown(values),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal, NamedTuple
 
-from common.messages import Array, Sampling
+from common.messages import Array, Priority, Sampling
 from gateway.prompt import Prompts, Reference
 
 MARGIN = 4  # positions of the context that stay free, as the engine looks ahead
@@ -27,6 +27,7 @@ class Reply(NamedTuple):
     sampling: Sampling
     max_new_tokens: int
     references: list[Reference]
+    priority: Priority = "interactive"
     deadline: float | None = None  # seconds in which the first frame is wanted
     live: bool = False
 

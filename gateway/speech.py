@@ -102,6 +102,7 @@ def converse(
         sampling=speech.sampling,
         max_new_tokens=speech.max_new_tokens,
         references=references,
+        priority=speech.priority,
         deadline=left,
         live=live,
     )

@@ -18,6 +18,7 @@ from deploy.cli.benchmark.listener import Heard
 from deploy.cli.benchmark.load import Load, Notice, Speaker, put
 from deploy.cli.benchmark.prompts import SENTENCES, Prompts, cycle, made_up
 from deploy.cli.benchmark.report import Result
+from deploy.cli.files import OutputFile
 from deploy.cli.server import Server, ServerError, server_options
 
 T = TypeVar("T")
@@ -88,8 +89,8 @@ def _fields(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> di
 @click.option("--texts", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A text on each line.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of made-up texts and arrivals.")
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), default=300.0, show_default=True)
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
-@click.option("--plot", "plot_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="PNG.")
+@click.option("--json", "json_file", type=OutputFile(), metavar="FILE")
+@click.option("--plot", "plot_file", type=OutputFile(), metavar="FILE", help="PNG.")
 @server_options
 def bench(address: str, api_key: str, **options: Any) -> None:
     """Measure what a server of Fish's or OpenAI's kind gives its listeners under load."""

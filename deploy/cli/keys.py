@@ -54,9 +54,13 @@ def create(directory: Path, names: tuple[str, ...]) -> None:
 @click.argument("target", type=DIRECTORY)
 def export(directory: Path, name: str, target: Path) -> None:
     """Put into TARGET what the worker NAME needs on its machine: its pair, and whom it has to know."""
+    files = [f"{name}{SECRET}", *(f"{known}{PUBLIC}" for known in (name, *KNOWN_TO_WORKERS))]
+    missing = [file for file in files if not (directory / file).is_file()]
+    if missing:
+        raise click.ClickException(f"{directory} has no {', '.join(missing)}")
     try:
         os.makedirs(target, mode=0o700, exist_ok=True)
-        for file in (f"{name}{SECRET}", *(f"{known}{PUBLIC}" for known in (name, *KNOWN_TO_WORKERS))):
+        for file in files:
             shutil.copy(directory / file, target / file)
     except OSError as error:
         raise click.ClickException(str(error)) from None

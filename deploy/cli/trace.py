@@ -8,12 +8,13 @@ from urllib.parse import quote
 
 import click
 
+from deploy.cli.files import OutputFile
 from deploy.cli.server import Server, server_options
 
 
 @click.command(short_help="Write a trace of a request, or of everything.")
 @click.argument("request_id", required=False)
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, help="File to write.")
+@click.option("-o", "--output", type=OutputFile(), required=True, help="File to write.")
 @click.option(
     "--seconds",
     type=click.FloatRange(0, 60, min_open=True),

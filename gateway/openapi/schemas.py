@@ -37,6 +37,7 @@ DESCRIPTIONS = {
     "opus_bitrate": "bit/s, or kbit/s if below 1000; 0 and below: automatic.",
     "sample_rate": "Samples per second, as far as the format has such a rate.",
     "normalize": "Whether numbers may be read out in words.",
+    "priority": "batch: served when nobody else waits for a place, and never kept waiting for ever.",
     "features": "No effect.",
     "repetition_penalty": "No effect.",
     "latency": "No effect.",

@@ -19,7 +19,7 @@ from tests.integration.client import Reply, gather, speak
 from tests.integration.group import Group, costs, eventually, free_port, running
 from tests.integration.remote import Remote, worker
 
-FRAMES = 100
+FRAMES = 300  # for 3 s all streams are under way
 STREAMS = 6
 PAGES = 2048  # of one AR worker
 REMOTE = ("ar_worker-b", "vocoder_worker-b")

@@ -126,7 +126,7 @@ def test_a_worker_that_hangs_in_a_step_does_not_say_that_it_is_alive(
 
         async def begin() -> None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(speak(base(place), "A step without end.", max_new_tokens=10), 1.0)
+                await asyncio.wait_for(speak(base(place), "A step without end.", max_new_tokens=10), 3.0)
 
         asyncio.run(begin())
         services["ar-worker"].pings(2.5)  # the last one is of before half the limit

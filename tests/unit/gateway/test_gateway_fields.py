@@ -55,6 +55,7 @@ BAD_FIELDS: list[tuple[str, Any]] = [
     ("repetition_penalty", 0.8),
     ("repetition_penalty", 2.1),
     ("latency", "fast"),
+    ("priority", "high"),
     ("normalize", "true"),
     ("use_memory_cache", True),
     ("min_chunk_length", -1),

@@ -131,6 +131,18 @@ def test_the_engine_is_told_what_was_asked(tmp_path: Path) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("path", ["/v1/tts", "/v1/audio/speech"])
+def test_the_engine_is_told_what_can_wait(tmp_path: Path, path: str) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as client:
+            said = {"input" if path.endswith("speech") else "text": "hello"}
+            await post(client, path, **said)
+            await post(client, path, **said, priority="batch")
+            assert [body.priority for body, _ in client.engine.submitted] == ["interactive", "batch"]
+
+    run(test)
+
+
 def test_credit_is_given_for_all_that_was_read(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path) as client:

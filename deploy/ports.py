@@ -1,0 +1,20 @@
+"""Whether a server will be able to listen, found out before anything is started."""
+
+from __future__ import annotations
+
+import socket
+
+
+def objection(host: str, port: int) -> str | None:
+    """Why nobody can listen at this address, in the system's words; None: it is free. ``host`` "": all addresses."""
+    try:
+        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, _, _, address in addresses:
+            with socket.socket(family, kind) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(address)
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
