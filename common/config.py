@@ -63,6 +63,7 @@ class Gateway(Section, frozen=True):
     max_references: Positive = 16  # recordings or voices in one request
     reference_cache_bytes: Positive = 64 * 1024 * 1024  # codes of recordings in requests
     body_timeout: PositiveSeconds = 60.0  # for a whole body to come
+    keepalive_timeout: PositiveSeconds = 75.0  # for the head of the first request, or of the next, to come
     api_keys_file: str = ""  # TOML; empty: no file. Relative paths: from the root of the project
     open_listings: bool = True  # models and voices are listed without a key
     cors_origins: list[str] = []  # web pages of these origins may use the API; "*": of any

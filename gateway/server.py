@@ -23,7 +23,11 @@ class Server:
         self.address = ""
         self._gateway = gateway
         self._runner = web.AppRunner(
-            make_app(gateway), handler_cancellation=True, access_log=None, shutdown_timeout=CANCEL_SECONDS
+            make_app(gateway),
+            handler_cancellation=True,
+            access_log=None,
+            shutdown_timeout=CANCEL_SECONDS,
+            keepalive_timeout=gateway.settings.keepalive_timeout,
         )
 
     async def start(self, host: str, port: int) -> None:

@@ -9,10 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import psutil
 import pytest
@@ -35,11 +37,12 @@ LEFT_BY_PROMETHEUS = ("process_", "python_")
 
 
 class Observed(Group):
-    """A group, and the Prometheus beside it."""
+    """A group, and the Prometheus beside it. Questions are about ``moment``, in seconds since 1970; None: now."""
 
     def __init__(self, group: Group, port: int) -> None:
         self.__dict__.update(group.__dict__)
         self.prometheus = f"http://127.0.0.1:{port}"
+        self.moment: float | None = None
 
     def ask(self, path: str, **parameters: str) -> Any:
         url = f"{self.prometheus}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
@@ -50,7 +53,8 @@ class Observed(Group):
 
     def query(self, expression: str) -> list[float]:
         """The values of an instant query that are numbers."""
-        values = [float(sample["value"][1]) for sample in self.ask("query", query=expression)["result"]]
+        when = {} if self.moment is None else {"time": str(self.moment)}
+        values = [float(sample["value"][1]) for sample in self.ask("query", query=expression, **when)["result"]]
         return [value for value in values if math.isfinite(value)]
 
 
@@ -69,6 +73,17 @@ def observed() -> Iterator[Observed]:
         gather(speak(group.base, "I shall hang up.", stop_after=1000, max_new_tokens=2000))
         read_a_little(group.address)
         assert bench.wait(120) == 0
+        eventually(group.idle)
+        ended = time.time()
+        eventually(lambda: max(observed.query('timestamp(shoal_up{process="gateway"})')) > ended, 3 * SCRAPE_SECONDS)
+        observed.moment = time.time()
+        yield observed
+
+
+@pytest.fixture
+def now(observed: Observed) -> Iterator[Observed]:
+    """The same, asked about the present."""
+    with mock.patch.object(observed, "moment", None):
         yield observed
 
 
@@ -155,17 +170,20 @@ def test_what_is_exposed_is_what_is_documented(observed: Observed) -> None:
 
 def test_a_process_that_was_killed_is_seen_to_have_been_started_again(observed: Observed) -> None:
     observed.kill("vocoder_worker")
-    eventually(lambda: observed.metric("shoal_process_restarts_total", process="vocoder_worker") == 1)
+    eventually(lambda: observed.metric("shoal_process_restarts_total", process="vocoder_worker") == 1, 30.0)
     eventually(observed.ready, 30.0)
     others = sum(observed.metric("shoal_process_restarts_total", process=name) for name in ("gateway", "scheduler"))
     assert others == 0
-    assert observed.metric("shoal_heartbeat_age_seconds", process="vocoder_worker") < 2
+    eventually(lambda: observed.metric("shoal_heartbeat_age_seconds", process="vocoder_worker") < 2)
 
 
-def test_prometheus_finds_a_gateway_that_comes_back_at_another_port(observed: Observed) -> None:
-    observed.kill("gateway")
-    eventually(lambda: observed.query('up{job="shoal"}') == [0], 3 * SCRAPE_SECONDS)
-    eventually(lambda: observed.query('up{job="shoal"} == 1') == [1], 6 * SCRAPE_SECONDS)
+def test_prometheus_finds_a_gateway_that_comes_back_at_another_port(now: Observed) -> None:
+    def address() -> str:
+        return (now.run_dir / "gateway.address").read_text()
+
+    now.kill("gateway")
+    eventually(lambda: address() != now.address, 30.0)
+    eventually(lambda: now.query(f'up{{job="shoal", instance="{address()}"}}') == [1], 6 * SCRAPE_SECONDS)
 
 
 @pytest.mark.parametrize("how", ["at once", "without its supervisor"])

@@ -120,6 +120,19 @@ def test_a_hole_in_what_the_engine_gives_is_a_failure_and_never_a_whole_reply(tm
     run(test)
 
 
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/tts HTTP/1.1\r\nHost: x\r\n"])
+def test_a_head_that_never_ends_keeps_no_connection(tmp_path: Path, sent: bytes) -> None:
+    async def test() -> None:
+        async with serving(tmp_path, keepalive_timeout=0.3) as client:
+            host, port = client.server.address.split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(sent)
+            assert await asyncio.wait_for(reader.read(), 3) == b""
+            writer.close()
+
+    run(test)
+
+
 @pytest.mark.parametrize("again", [1, 3, 5])
 def test_frames_that_come_again_after_the_loss_of_a_worker_are_heard_once(tmp_path: Path, again: int) -> None:
     async def plan(player: Player) -> None:
