@@ -14,6 +14,7 @@ from collections import deque
 import numpy as np
 
 from common.messages import Array, Failure, FinishReason, Sampling, Submit
+from gateway.aside import aside
 from gateway.engine import Engine, EngineError
 from gateway.plan import Bounds, Plan, Planner, Reply
 from gateway.prompt import Prompts
@@ -207,7 +208,8 @@ class Conversation:
     async def _start(self) -> None:
         first = self._generated
         more = self._more and not self._flushed
-        plan = await asyncio.to_thread(self._planner.plan, list(self._pending), more, self._said, first)
+        texts = list(self._pending)
+        plan = await aside(sum(map(len, texts)), self._planner.plan, texts, more, self._said, first)
         self._flushed = False
         for _ in plan.texts:
             self._pending.popleft()

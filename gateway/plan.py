@@ -78,7 +78,7 @@ class Planner:
         """As many of the texts as fit. ``more`` may follow. ``said``: bytes of the reply's text so far, these included;
         ``frames``: made of it already.
 
-        It tokenises: call it from a thread.
+        It tokenises: see :func:`gateway.aside.aside`.
         """
         bounds, reply = self._bounds, self._reply
         prompts = self._prompts.build(texts[:1], reply.references)

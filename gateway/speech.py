@@ -12,6 +12,7 @@ from aiohttp import web
 
 from common.messages import FinishReason
 from gateway import body, fields, forms
+from gateway.aside import aside
 from gateway.auth import CLIENT
 from gateway.conversation import Conversation
 from gateway.engine import EngineError
@@ -69,7 +70,7 @@ async def start(
         ApiError: a text, voice or reference that can't be used, or the engine refused.
     """
     script = Script(gateway.model, gateway.settings, speech.chunk_length, speech.normalize)
-    turns = await asyncio.to_thread(script.whole, speech.text)
+    turns = await aside(len(speech.text), script.whole, speech.text)
     conversation = converse(gateway, session, speech, await references(gateway, speech), output, deadline)
     conversation.say(turns)
     conversation.finish()
