@@ -35,7 +35,7 @@ class Answers:
         running = len(worker.requests)
         with_codes: list[Request] = []
         complete: list[Request] = []
-        for (request, epoch, position), code, end in zip(step.rows, codes, ended.tolist(), strict=True):
+        for (request, epoch, position), code, end in zip(step.rows, _rows(codes), ended.tolist(), strict=True):
             if request.reason is not None or epoch != request.epoch:
                 continue  # asked for before the end of the request, or of its turn, was known
             if request.record.first_codes is None:
@@ -127,6 +127,13 @@ def _due_step(worker: ArWorker, body: StepDone, codes: Array, ended: Array) -> S
     if codes.shape != (len(step.rows), 10) or ended.shape != (len(step.rows),):
         raise ProtocolError(f"step {body.step} has {len(step.rows)} rows, not codes {codes.shape}")
     return step
+
+
+def _rows(codes: Array) -> list[bytes]:
+    """The bytes of each row, as int16."""
+    data = codes.astype(np.int16, copy=False).tobytes()
+    size = len(data) // max(1, len(codes))
+    return [data[begin : begin + size] for begin in range(0, len(data), size)] if data else []
 
 
 def _note_ends(worker: ArWorker, ends: int, now: float) -> None:
