@@ -233,7 +233,9 @@ def resolve(file: Path | None = None, overrides: list[str] | None = None) -> Con
     if file is not None:
         try:
             values = tomllib.loads(file.read_text())
-        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise ConfigError(f"{file}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{file}: {error}") from None
     for override in overrides or []:
         _apply(values, override)

@@ -87,6 +87,8 @@ def create(directory: Path, name: str) -> None:
 
 def _read(path: Path) -> tuple[bytes, bytes | None]:
     """Public and secret key of a certificate, in Z85."""
+    if not path.exists():
+        raise ConfigError(f"transport.keys: {path.parent} has no {path.name} (shoal keys create makes it)")
     try:
         public, secret = zmq.auth.load_certificate(path)
     except (OSError, ValueError) as error:

@@ -34,6 +34,9 @@ directory. `deploy/prometheus/` has a scrape configuration, recording rules and 
 deploy/run_all.sh --observe        # starts a Prometheus beside the group, at 127.0.0.1:9090; --observe PORT: elsewhere
 ```
 
+On Debian, `apt install prometheus` starts one as a service, which takes that port; `systemctl disable --now prometheus`
+ends it.
+
 To have your own Prometheus scrape several groups, copy `deploy/prometheus/` and list their addresses in `targets.json`.
 For Grafana, copy `deploy/grafana/provisioning/` to `/etc/grafana/provisioning/` and `deploy/grafana/dashboards/` to
 `/var/lib/grafana/dashboards/`.

@@ -41,8 +41,8 @@ def check(config: Config) -> None:
         )
     if reason := ports.objection(HOST, port):
         raise ConfigError(
-            f"--observe: Prometheus can't listen on port {port} ({reason}). Perhaps one runs already, as Debian's package "
-            "starts it: stop that one (systemctl disable --now prometheus), or name another port: --observe PORT"
+            f"--observe: Prometheus can't listen on port {port} ({reason}). Perhaps one runs already, as Debian's "
+            "package starts it: stop that one (systemctl disable --now prometheus), or name a port: --observe PORT"
         )
 
 

@@ -126,7 +126,7 @@ class Group:
         path = config.run_path / CONFIG_FILE
         write_atomically(path, supervisor_config(config).encode())
         self._stopping = False
-        command = [sys.executable, "-m", "supervisor.supervisord", "-n", "-c", str(path)]
+        command = [sys.executable, "-m", "deploy.supervisord", "-n", "-c", str(path)]
         # A session of its own: Ctrl-C reaches this process alone, which passes it on.
         self._supervisor = subprocess.Popen(command, start_new_session=True, preexec_fn=die_with_parent)
 

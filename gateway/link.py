@@ -48,8 +48,10 @@ class Link:
         """Send without waiting.
 
         Raises:
-            PeerGoneError: there is no connection.
+            PeerGoneError: there is no connection, or not any more.
         """
+        if self._socket.closed:
+            raise PeerGoneError
         transport.send(self._socket, pack(body, arrays, source=self._incarnation, target=self.peer))
         self._loop.call_soon(self._receive, context=self._own)
 

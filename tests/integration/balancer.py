@@ -8,8 +8,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -20,7 +18,7 @@ import aiohttp
 
 from deploy.haproxy.config import DEFAULTS, Options, render
 from tests.integration.client import Reply, post
-from tests.integration.group import Group, costs, eventually, free_port, running
+from tests.integration.group import Group, costs, eventually, free_port, is_ready, running
 
 FRAMES = 40  # of each stream
 STEP_MS = 20.0
@@ -70,14 +68,6 @@ def groups(*options: list[str]) -> Iterator[list[Group]]:
             if future.exception() is None:
                 stack.push(context.__exit__)
         yield [future.result() for future in started]
-
-
-def is_ready(base: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{base}/readyz", timeout=5) as reply:
-            return bool(reply.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
 
 
 def kill(group: Group) -> None:

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -44,11 +43,7 @@ class Group:
         os.kill(self.pid(program), signal.SIGKILL)
 
     def ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.base}/readyz", timeout=5) as reply:
-                return bool(reply.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
+        return is_ready(self.base)
 
     def metrics(self) -> dict[str, float]:
         """Every sample of /metrics, ``name{labels}`` to value."""
@@ -97,6 +92,14 @@ def running(*options: str, command: Sequence[str] = RUN_ALL, cwd: Path = ROOT) -
         finally:
             if group.process.poll() is None:
                 group.stop()
+
+
+def is_ready(base: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{base}/readyz", timeout=5) as reply:
+            return bool(reply.status == 200)
+    except OSError:
+        return False
 
 
 def eventually(condition: Callable[[], object], seconds: float = 10.0) -> float:

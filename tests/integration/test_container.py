@@ -67,7 +67,8 @@ def test_compose_files_fit_each_other_and_the_image() -> None:
 def test_a_container_has_time_to_drain() -> None:
     service = compose("compose.yaml")["services"]["shoal"]
     config = resolve()
-    assert int(service["stop_grace_period"].removesuffix("s")) > config.gateway.drain_timeout + 10
+    drains = config.gateway.drain_timeout + config.scheduler.drain_timeout
+    assert int(service["stop_grace_period"].removesuffix("s")) > drains
 
 
 @pytest.mark.slow

@@ -146,13 +146,13 @@ def test_a_second_signal_to_one_process_ends_it_at_once() -> None:
             assert psutil.pid_exists(pid), "it waits for the stream"
             began = time.monotonic()
             os.kill(pid, signal.SIGTERM)
-            await asyncio.to_thread(eventually, lambda: not psutil.pid_exists(pid), 5)
+            await asyncio.to_thread(eventually, lambda: not psutil.pid_exists(pid), 8)
             return time.monotonic() - began
 
         for program in PROGRAMS:
-            call = post(group.base, "/v1/tts", {"text": "Long.", "max_new_tokens": 150})
+            call = post(group.base, "/v1/tts", {"text": "Long.", "max_new_tokens": 500})  # for 10 s
             _, took = gather(call, twice(program))
-            assert took < 2.0
+            assert took < 4.0
             eventually(group.ready, 60)  # the supervisor has started it again
 
 
