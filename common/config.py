@@ -44,6 +44,7 @@ class Gateway(Section, frozen=True):
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8080  # 0: any free port
+    nice: Annotated[int, Meta(ge=0, le=19)] = 5  # where processor time is scarce, scheduler and workers go first
     max_text_length: Positive = 20_000  # characters
     max_body_bytes: Positive = 32 * 1024 * 1024
     first_audio_deadline: PositiveSeconds = 20.0  # then the request is refused with 503

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import sys
 
@@ -37,6 +38,8 @@ log = logging.getLogger("gateway")
 def main() -> int:
     """Serve until asked to stop; the exit status."""
     process = processes.start("gateway")
+    # A device that waits for its next step holds up every stream; the gateway has each stream's reserve to spend.
+    os.nice(process.config.gateway.nice)
     try:
         served = model.load(process.config.model_dir)
         return uvloop.run(_run(process, served))

@@ -51,6 +51,7 @@ from gateway.streams import Stream
 log = logging.getLogger(__name__)
 
 RESUBMIT_SECONDS = 20.0  # for which a request that had not begun waits for a new scheduler
+CREDIT_SECONDS = 0.01  # for which what clients have read is gathered, next to seconds that may be unread
 SPANS_PER_TURN = 4  # each wakes a stream, whose sound is then converted
 SCHEDULER_LOST = Failure(503, "scheduler_lost", "the scheduler of this request was lost", retry_after=2)
 
@@ -176,7 +177,7 @@ class Engine:
 
     def _give_credit(self, request: str, frame: int) -> None:
         if not self._credits:
-            asyncio.get_running_loop().call_soon(self._send_credits)
+            asyncio.get_running_loop().call_later(CREDIT_SECONDS, self._send_credits)
         self._credits[request] = frame
 
     def _send_credits(self) -> None:

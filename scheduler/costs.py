@@ -16,19 +16,20 @@ class LinearCost:
 
     def __init__(self, guess: list[float]) -> None:
         self._guess = np.array(guess)
-        self._prices = self._guess
+        self._prices = guess
         # A prior worth about one answer of typical size in each direction keeps the fit defined.
         prior = np.diag(np.array([1e-2] + [1e-2] * (len(guess) - 1)))
         self._prior = prior
-        self._gram = np.zeros_like(prior)
-        self._moment = np.zeros(len(guess))
+        self._gram = [[0.0] * len(guess) for _ in guess]  # few numbers: plain ones are quicker than arrays
+        self._moment = [0.0] * len(guess)
         self._seen = 0
 
     def add(self, seconds: float, *units: float) -> None:
         """An answer took so long for so many units of each kind."""
-        row = np.array([1.0, *units])
-        self._gram = FORGETTING * self._gram + np.outer(row, row)
-        self._moment = FORGETTING * self._moment + row * seconds
+        row = (1.0, *units)
+        for i, (sums, unit) in enumerate(zip(self._gram, row, strict=True)):
+            sums[:] = [FORGETTING * total + unit * other for total, other in zip(sums, row, strict=True)]
+            self._moment[i] = FORGETTING * self._moment[i] + unit * seconds
         self._seen += 1
         if self._seen < REFIT_EVERY or self._seen % REFIT_EVERY == 0:
             self._refit()
@@ -36,8 +37,8 @@ class LinearCost:
     def predict(self, *units: float) -> float:
         """Seconds for so many units of each kind."""
         prices = self._prices
-        return float(prices[0] + sum(price * unit for price, unit in zip(prices[1:], units, strict=True)))
+        return prices[0] + sum(price * unit for price, unit in zip(prices[1:], units, strict=True))
 
     def _refit(self) -> None:
-        moment = self._moment + self._prior @ self._guess
-        self._prices = np.maximum(np.linalg.solve(self._gram + self._prior, moment), 0.0)
+        moment = np.array(self._moment) + self._prior @ self._guess
+        self._prices = np.maximum(np.linalg.solve(np.array(self._gram) + self._prior, moment), 0.0).tolist()

@@ -51,7 +51,7 @@ class Journal:
         for request in step.prompts:
             if request.record.prefill is None:
                 request.record.prefill = began
-        drawn = [row.request.record.number for row in step.rows]
+        drawn = [request.record.number for request, _, _ in step.rows]
         prompts = [request.record.number for request in step.prompts]
         record = StepRecord(worker.name, step.number, began, now, seconds, step.prefill_tokens, drawn, prompts)
         self._steps.append(record)

@@ -146,20 +146,20 @@ class Shell:
     # Messages --------------------------------------------------------------------------------------------------------
 
     def _receive(self) -> None:
-        for received in range(MESSAGES_PER_ROUND):
-            frames = transport.receive(self._socket)
-            if frames is None:
-                self._received = received
-                return
-            self._on_frames(frames)
-        self._received = MESSAGES_PER_ROUND
+        """All that has come; but a step that was answered is followed by the next one before the rest is read."""
+        self._received = 0
+        while self._received < MESSAGES_PER_ROUND and (frames := transport.receive(self._socket)) is not None:
+            self._received += 1
+            if self._on_frames(frames):
+                break
 
-    def _on_frames(self, frames: list[zmq.Frame]) -> None:
+    def _on_frames(self, frames: list[zmq.Frame]) -> bool:
+        """Handle a message; whether it was the answer to a step."""
         try:
             message = unpack(frames[1:])
         except MessageError:
             log.exception("dropped a message")
-            return
+            return False
         if bytes(frames[0].buffer) != message.source.encode():
             log.warning("dropped a message that names another sender")
         elif isinstance(message.body, GatewayHello | ArWorkerHello | VocoderWorkerHello):
@@ -171,8 +171,10 @@ class Shell:
             log.debug("dropped a message for an earlier scheduler")
         elif message.source in self._peers:
             self._on_message(message)
+            return isinstance(message.body, StepDone)
         else:
             self._disown(message.source)
+        return False
 
     def _disown(self, source: str) -> None:
         """Answer a peer that was given up, and is still alive."""

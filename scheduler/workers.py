@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from common.messages import ArWorkerHello, VocoderWorkerHello
 from scheduler.costs import LinearCost
@@ -29,12 +29,8 @@ class Average:
         self._seen = True
 
 
-class Row(NamedTuple):
-    """A row asked for in a step. ``position``: the first position behind those written when it is answered."""
-
-    request: Request
-    epoch: int
-    position: int
+Row: TypeAlias = tuple[Request, int, int]
+"""A row of a step: the request, its epoch, and the first position behind those written when it is answered."""
 
 
 class Step(NamedTuple):

@@ -1,12 +1,14 @@
 """A closed loop of clients: each sends its next request when it has heard the last, until the time is over.
 
-Figures are of a window in the middle, when as many streams as clients are under way; how a load begins and ends is left
+The clients run at a low priority: on one machine with the server, they would take from it what they measure. Figures
+are of a window in the middle, when as many streams as clients are under way; how a load begins and ends is left
 out. The clients keep their connections, as those of real services do.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import statistics
 import time
@@ -17,6 +19,7 @@ import aiohttp
 
 BYTES_PER_FRAME = 2 * 800  # of a checkpoint's own rate, 20 frames/s at 16 kHz
 WARM_UP = 2.0  # seconds
+CLIENTS_NICE = 5
 
 Fields = Callable[[int, int], dict[str, Any]]
 """The body of a request: of which client, its how-manieth."""
@@ -70,6 +73,7 @@ async def closed_loop(base: str, clients: int, seconds: float, fields: Fields, m
             await asyncio.sleep(moment - time.monotonic())
             await asyncio.to_thread(middle)
 
+    os.setpriority(os.PRIO_PROCESS, 0, CLIENTS_NICE)
     timeout = aiohttp.ClientTimeout(total=120)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
         tasks = [asyncio.create_task(client(session, number)) for number in range(clients)]

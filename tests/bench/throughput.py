@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from common.cost_models import COST_MODELS
 from tests.bench.closed_loop import closed_loop
+from tests.bench.round_trip import bare_round_trip
 from tests.integration.group import Group, running
 
 FRAMES = 600  # what the shortest text may become, at 20 frames/s
@@ -88,16 +89,19 @@ def main() -> None:
     model = COST_MODELS[arguments.preset]
     with running(*options(arguments.preset, arguments.sync)) as group:
         runs = [run(group, count, arguments.seconds) for count in arguments.streams]
-    columns = ("streams", "frames/s", "of ideal", "frames/step", "ms/step beside device")
+        bare = bare_round_trip()  # on a machine that is as busy as during the runs
+    columns = ("streams", "frames/s", "of ideal", "frames/step", "ms/step beside device", "in bare round trips")
     rows = []
     for one in runs:
+        beside = (one.seconds - one.step_seconds) / one.steps
         ideal = one.streams / model.step_seconds(one.streams, 0)
         cells = (
             f"{one.streams}",
             f"{one.frames / one.seconds:.0f}",
             f"{one.frames / one.seconds / ideal:.1%}",
             f"{one.frames / one.steps:.1f}",
-            f"{1000 * (one.seconds - one.step_seconds) / one.steps:.3f}",
+            f"{1000 * beside:.3f}",
+            f"{beside / bare:.1f}",
         )
         rows.append(cells)
     print_table(columns, rows)
