@@ -1,1 +1,1 @@
-"""The recipe of ``models/mini``: from freely licensed text to a checkpoint that speaks, on two CPU cores."""
+"""From freely licensed text to a small checkpoint that speaks, on two CPU cores."""

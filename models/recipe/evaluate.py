@@ -1,4 +1,4 @@
-"""The figures of the model card, from the sound that a running server gives.
+"""How well a running server speaks: word error rate, pitch, level, silence and speed.
 
 Start the server (``deploy/run_all.sh``), then ``python -m models.recipe.evaluate``. Beside the served voices it judges
 the teacher, and the teacher through the codec alone, on the same sentences: what the judge mishears of those is no
