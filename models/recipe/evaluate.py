@@ -132,7 +132,7 @@ def score(texts: list[str], speak: Speak, teacher: Speak, pitches: tuple[float, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--url", default="http://127.0.0.1:8000", help="of the running server")
+    parser.add_argument("--url", default="http://127.0.0.1:8080", help="of the running server")
     parser.add_argument("--checkpoint", type=Path, default=Path("models/mini"), help="what the server serves")
     parser.add_argument("--sentences", type=int, default=len(TEST_SENTENCES), help="how many of the test sentences")
     parser.add_argument("--output", type=Path, default=Path("evaluation.json"))
