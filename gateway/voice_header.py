@@ -8,9 +8,8 @@ from aiohttp import web
 
 HEADER = "X-Voice-Id"
 MAX_LENGTH = 256
-PATTERN = rf"^[!-~]([ -~]{{0,{MAX_LENGTH - 2}}}[!-~])?$"
 
-_SANE = re.compile(PATTERN)
+_SANE = re.compile(rf"^[!-~]([ -~]{{0,{MAX_LENGTH - 2}}}[!-~])?$")
 
 
 def sent(request: web.Request) -> dict[str, str]:

@@ -82,8 +82,7 @@ _SOUND_HEADERS = (*_CODES_HEADERS, "X-Frames", "X-Finish-Reason")
 _BY_VOICE: dict[str, Schema] = {
     voice_header.HEADER: {
         "type": "string",
-        "pattern": voice_header.PATTERN,
-        "description": "Requests with the same one go to the same group, where there are several.",
+        "description": "Requests with the same one go to the same group, where there are several. Not used otherwise.",
     }
 }
 _SOUND = {media_type: {"type": "string", "format": "binary"} for media_type in SOUND_TYPES}
