@@ -48,6 +48,7 @@ from common.messages import (
 from common.process import Process, wake_on_signals
 from common.transport import Context, PeerGoneError
 from scheduler.answers import ProtocolError
+from scheduler.capacity import capacity, conflicts
 from scheduler.core import Scheduler
 from scheduler.journal import Journal
 from scheduler.metrics import SchedulerMetrics
@@ -201,8 +202,17 @@ class Shell:
         elif isinstance(hello, VocoderWorkerHello):
             self._core.vocoder_joined(source, hello)
         log.info("registered", extra={"peer": hello.name, "incarnation": source})
+        self._tell_capacity()
         self._send(source, Welcome())
         self._tell_gateways()
+
+    def _tell_capacity(self) -> None:
+        """What the group can serve at a time, for whoever reads the log."""
+        ar_workers, vocoders = self._core.ar_workers.values(), self._core.vocoders.values()
+        there = capacity(ar_workers, vocoders)
+        log.info("capacity", extra={"streams": there.streams, **there._asdict()})
+        for conflict in conflicts(there, ar_workers, self._settings):
+            log.warning(conflict)
 
     def _on_credit(self, source: str, body: Credit, arrays: list[Array]) -> None:
         for request, frame in body.read:
