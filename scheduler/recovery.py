@@ -3,6 +3,8 @@
 The scheduler has each request's prompt and every code so far. A new AR worker prefills both and goes on with the next
 frame; a new vocoder worker decodes the codes once more for the state they leave, and what was delivered is not sent
 again. So a stream goes on from the very next sample.
+
+A request may be what its workers die of: one that lost several without getting any further ends with an error.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from scheduler.request import Request
 from scheduler.roster import Roster
 from scheduler.workers import ArWorker, VocoderWorker
 
+LOSSES = 3  # without a frame in between
 WORKER_LOST = Failure(503, "worker_lost", "the worker for this request was lost", retry_after=1)
 
 
@@ -29,17 +32,26 @@ class Recovery:
     def ar_lost(self, worker: ArWorker, now: float) -> None:
         """An AR worker is gone. One of its requests that only waits for more text ends with it."""
         for request in list(worker.requests.values()):
-            if request.resting_since is not None:
+            if request.resting_since is not None or not self._may_go_on(request, now):
                 self._roster.abort(request, "error", WORKER_LOST)
-                continue
-            request.leave_lost_ar(worker.semantic_begin)
-            self._lost.setdefault(request.id, (request, now))
+            else:
+                request.leave_lost_ar(worker.semantic_begin)
 
     def vocoder_lost(self, worker: VocoderWorker, now: float) -> None:
         """A vocoder worker is gone."""
-        for request in worker.requests.values():
-            request.leave_lost_vocoder()
-            self._lost.setdefault(request.id, (request, now))
+        for request in list(worker.requests.values()):
+            if self._may_go_on(request, now):
+                request.leave_lost_vocoder()
+            else:
+                self._roster.abort(request, "error", WORKER_LOST)
+
+    def _may_go_on(self, request: Request, now: float) -> bool:
+        """Whether a request is to have another worker; from now on it waits for one."""
+        if request.id not in self._lost:
+            request.losses = request.losses + 1 if request.progress == request.lost_at else 1
+            request.lost_at = request.progress
+            self._lost[request.id] = (request, now)
+        return request.losses < LOSSES
 
     def place(self, ar_workers: Iterable[ArWorker], vocoders_of: Callable[[str], list[VocoderWorker]]) -> None:
         """Give each what it lacks, if it can be had. ``vocoders_of``: those that a gateway can be reached from."""

@@ -66,6 +66,8 @@ class Request:
         self.asked = arrived  # when the last frame was asked for
         self.reason: FinishReason | None = None
         self._codes = bytearray()  # int16 [frames, 10]: a row is added in a tenth of the time that an array takes
+        self.losses = 0  # of a worker, at ``lost_at`` and no further
+        self.lost_at = -1
         self._behind = [0]  # number of the first frame drawn behind each turn's prompt
         self._turn_began = 0  # frames when this turn began
 
@@ -96,6 +98,11 @@ class Request:
     def replayed(self) -> int:
         """Frames that are part of the first prompt."""
         return self._behind[0]
+
+    @property
+    def progress(self) -> int:
+        """Frames drawn and frames delivered: grows with all that is done for the request."""
+        return self.frames + self.delivered
 
     @property
     def lacks_ar(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from common.config import Scheduler as Settings
+from scheduler.recovery import LOSSES
 from tests.unit.scheduler.world import World
 
 
@@ -52,7 +53,7 @@ def test_a_stream_goes_on_with_another_vocoder_worker(steps: int, delivered: boo
     ends_well(world, request)
 
 
-@pytest.mark.parametrize("steps", [1, 5, 17, 25])
+@pytest.mark.parametrize("steps", [6, 9, 17, 25])
 def test_a_request_outlives_workers_again_and_again(steps: int) -> None:
     world, request = at_work()
     for _ in range(4):
@@ -88,6 +89,25 @@ def test_who_waits_for_a_worker_in_vain_ends_with_an_error() -> None:
     assert failure is not None
     assert (failure.status, failure.code) == (503, "worker_lost")
     assert not world.core.requests
+
+
+@pytest.mark.parametrize("kind", ["ar", "vocoder"])
+def test_a_request_that_its_workers_die_of_ends(kind: str) -> None:
+    world, request = at_work()
+    work(world, 12)
+    for _ in range(LOSSES):
+        assert request not in world.ended
+        if kind == "ar":
+            world.lose(next(iter(world.ar)))
+            world.join_ar()
+        else:
+            world.lose(next(iter(world.vocoders)))
+            world.join_vocoder()
+    failure = world.ended[request].failure
+    assert failure is not None
+    assert failure.code == "worker_lost"
+    world.settle()
+    world.check_idle()
 
 
 def test_who_lost_a_worker_goes_before_who_waits() -> None:
