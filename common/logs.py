@@ -39,6 +39,23 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+class Seldom:
+    """Whether to log what may happen often: the first time, and after that once in ``EVERY`` seconds."""
+
+    EVERY = 10.0
+
+    def __init__(self) -> None:
+        self._silent_until = 0.0
+
+    def due(self) -> bool:
+        """Whether this time is one to be logged."""
+        now = time.monotonic()
+        if now < self._silent_until:
+            return False
+        self._silent_until = now + self.EVERY
+        return True
+
+
 def bind(request_id: str, trace_id: str) -> None:
     """From here on, lines of this task, and of tasks and threads that it starts, name the request."""
     _request.set({"request_id": request_id, "trace_id": trace_id})

@@ -18,7 +18,6 @@ import ipaddress
 import logging
 import operator
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,8 @@ from zmq.utils.monitor import parse_monitor_message
 
 from common.config import ROOT, Config, ConfigError
 from common.keys import Keys
-from common.zap import DOMAIN, SAY_EVERY, KeyCheck
+from common.logs import Seldom
+from common.zap import DOMAIN, KeyCheck
 
 HIGH_WATER_MARK = 16_384  # messages per peer
 LINGER_MS = 500
@@ -119,7 +119,7 @@ class Monitor:
         self.socket: zmq.Socket[bytes] = dealer.get_monitor_socket(events)
         self._server = server
         self._encrypted = dealer.getsockopt(zmq.MECHANISM) == zmq.CURVE
-        self._silent_until = 0.0
+        self._failures = Seldom()
 
     def events(self) -> list[int]:
         """What happened since the last call: CONNECTED and DISCONNECTED, in order."""
@@ -131,13 +131,8 @@ class Monitor:
                 return events
             if event not in NO_HANDSHAKE:
                 events.append(event)
-            elif self._encrypted or event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-                self._say(NO_HANDSHAKE[event])
-
-    def _say(self, reason: str) -> None:
-        if time.monotonic() >= self._silent_until:
-            self._silent_until = time.monotonic() + SAY_EVERY
-            log.error("no connection to %s: %s", self._server, reason)
+            elif (self._encrypted or event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL) and self._failures.due():
+                log.error("no connection to %s: %s", self._server, NO_HANDSHAKE[event])
 
 
 class Context:

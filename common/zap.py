@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 
 import zmq
 
 from common.keys import Keys
+from common.logs import Seldom
 
 ENDPOINT = "inproc://zeromq.zap.01"
 DOMAIN = "shoal"
@@ -19,7 +19,6 @@ VERSION = b"1.0"
 ACCEPTED = b"200"
 # A refusal for now: the peer is told nothing, and tries again by itself, so that a key can be added while it waits.
 REFUSED = b"300"
-SAY_EVERY = 10.0  # seconds between two log lines about refused peers
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +29,7 @@ class KeyCheck(threading.Thread):
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys) -> None:
         super().__init__(name="key check", daemon=True)
         self._keys = keys
-        self._silent_until = 0.0
+        self._refusals = Seldom()
         self._socket = context.socket(zmq.REP)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(ENDPOINT)
@@ -50,10 +49,6 @@ class KeyCheck(threading.Thread):
         owner = self._keys.owner(credentials[0]) if mechanism == b"CURVE" else None
         if owner is not None:
             return [VERSION, number, ACCEPTED, b"OK", owner.encode(), b""]
-        self._say(address)
-        return [VERSION, number, REFUSED, b"unknown key", b"", b""]
-
-    def _say(self, address: bytes) -> None:
-        if time.monotonic() >= self._silent_until:
-            self._silent_until = time.monotonic() + SAY_EVERY
+        if self._refusals.due():
             log.warning("refused a peer whose key is not known", extra={"address": address.decode(errors="replace")})
+        return [VERSION, number, REFUSED, b"unknown key", b"", b""]

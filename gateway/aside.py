@@ -1,6 +1,6 @@
-"""Work on text: at once where it is short, and otherwise in a thread, so that no turn of the event loop is long.
+"""Work that may be long: in a thread where it is, so that no turn of the event loop is long, and otherwise at once.
 
-Going to a thread and back costs more than the work on a sentence or two.
+Going to a thread and back costs more than the work on a sentence or two. What is long differs by the work:
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-SHORT_TEXT = 150  # characters, that take less than 2 ms
+LONG_TO_TOKENISE = 150  # characters, that take less than 2 ms
+LONG_TO_SPLIT = 1_000  # characters of a script
+LONG_TO_DECODE = 256 * 1024  # bytes of a body or message
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-async def aside(characters: int, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """The result of work on so many characters."""
-    if characters <= SHORT_TEXT:
-        return work(*args, **kwargs)
-    return await asyncio.to_thread(work, *args, **kwargs)
+async def aside(long: bool, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """The result of work, that is done in a thread if it is ``long``."""
+    return await asyncio.to_thread(work, *args, **kwargs) if long else work(*args, **kwargs)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from aiohttp import web
 
+from gateway.aside import LONG_TO_DECODE, aside
 from gateway.errors import ApiError
 from gateway.services import GATEWAY
 
@@ -18,7 +19,6 @@ ACCEPTED: dict[str, Callable[[bytes], Any]] = {
     "application/json": msgspec.json.decode,
     "application/msgpack": msgspec.msgpack.decode,
 }
-OFF_LOOP_BYTES = 256 * 1024  # decoding a body larger than this would hold up the sound of others
 MAX_DEPTH = 16  # of maps in one another; no field needs more than two
 
 
@@ -36,9 +36,7 @@ async def read_fields(request: web.Request) -> dict[str, Any]:
         raise ApiError(415, "unsupported_media_type", message, headers={"Accept": accept})
     raw = await in_time(request, request.read())
     kind = request.content_type.removeprefix("application/")
-    if len(raw) > OFF_LOOP_BYTES:
-        return await asyncio.to_thread(_fields, decode, raw, kind)
-    return _fields(decode, raw, kind)
+    return await aside(len(raw) > LONG_TO_DECODE, _fields, decode, raw, kind)
 
 
 async def in_time(request: web.Request, reading: Awaitable[T]) -> T:

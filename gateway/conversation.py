@@ -14,7 +14,7 @@ from collections import deque
 import numpy as np
 
 from common.messages import Array, Failure, FinishReason, Sampling, Submit
-from gateway.aside import aside
+from gateway.aside import LONG_TO_TOKENISE, aside
 from gateway.engine import Engine, EngineError
 from gateway.plan import Bounds, Plan, Planner, Reply
 from gateway.prompt import Prompts
@@ -209,7 +209,8 @@ class Conversation:
         first = self._generated
         more = self._more and not self._flushed
         texts = list(self._pending)
-        plan = await aside(sum(map(len, texts)), self._planner.plan, texts, more, self._said, first)
+        long = sum(map(len, texts)) > LONG_TO_TOKENISE
+        plan = await aside(long, self._planner.plan, texts, more, self._said, first)
         self._flushed = False
         for _ in plan.texts:
             self._pending.popleft()

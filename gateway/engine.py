@@ -205,7 +205,8 @@ class Engine:
                 stream.end(Ended(stream.request, "error", 0, SCHEDULER_LOST))
             else:
                 self._unasked.add(stream.request)
-        asyncio.get_running_loop().call_later(RESUBMIT_SECONDS, self._give_up, frozenset(self._unasked))
+        if self._unasked:
+            asyncio.get_running_loop().call_later(RESUBMIT_SECONDS, self._give_up, frozenset(self._unasked))
 
     def _ask_again(self) -> None:
         """What was put off, once there is a group that can serve it."""

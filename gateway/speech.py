@@ -12,7 +12,7 @@ from aiohttp import web
 
 from common.messages import FinishReason
 from gateway import body, fields, forms
-from gateway.aside import aside
+from gateway.aside import LONG_TO_TOKENISE, aside
 from gateway.auth import CLIENT
 from gateway.conversation import Conversation
 from gateway.engine import EngineError
@@ -48,10 +48,8 @@ async def accept(request: web.Request, values: dict[Any, Any], dialect: Dialect)
         ApiError: naming what is wrong with it.
     """
     gateway = request.app[GATEWAY]
-    if "references" in values:  # as base64, perhaps, and large
-        speech = await asyncio.to_thread(fields.parse, values, gateway.model, gateway.settings, dialect)
-    else:
-        speech = fields.parse(values, gateway.model, gateway.settings, dialect)
+    large = "references" in values  # perhaps as base64
+    speech = await aside(large, fields.parse, values, gateway.model, gateway.settings, dialect)
     gateway.metrics.input_characters.inc(len(speech.text))
     request[CLIENT].count_text(len(speech.text))
     return speech
@@ -70,7 +68,7 @@ async def start(
         ApiError: a text, voice or reference that can't be used, or the engine refused.
     """
     script = Script(gateway.model, gateway.settings, speech.chunk_length, speech.normalize)
-    turns = await aside(len(speech.text), script.whole, speech.text)
+    turns = await aside(len(speech.text) > LONG_TO_TOKENISE, script.whole, speech.text)
     conversation = converse(gateway, session, speech, await references(gateway, speech), output, deadline)
     conversation.say(turns)
     conversation.finish()

@@ -23,17 +23,24 @@ RECORDING = "recording"
 
 
 class ChunkRecord(Struct):
-    """Sound of ``frames`` frames, ``size`` bytes and ``seconds`` seconds, ready ``at``; ``sent``: the socket had it.
+    """Sound of ``frames`` frames from ``first`` on, in ``size`` bytes, that lasts ``seconds``; ready ``at``.
 
+    ``sent``: the socket had it.
     ``late``: seconds after the sound before it had run out; None where nobody listens to a stream.
     """
 
     at: float
+    first: int
     frames: int
     size: int
     seconds: float
     late: float | None = None
     sent: float | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """As told of it, wherever it is."""
+        late = None if self.late is None else round(self.late * 1000, 3)
+        return {"first": self.first, "frames": self.frames, "bytes": self.size, "late_ms": late}
 
 
 class Timeline:
@@ -68,7 +75,7 @@ class Timeline:
 
     def chunk(self, frames: int, size: int, seconds: float) -> None:
         """Sound, or codes, are ready to be sent: so much more than before."""
-        record = ChunkRecord(time.monotonic(), frames, size, seconds)
+        record = ChunkRecord(time.monotonic(), self.frames, frames, size, seconds)
         if self.first_sound is None:
             self.first_sound = record.at
         self.frames, self.size, self.seconds = self.frames + frames, self.size + size, self.seconds + seconds

@@ -39,12 +39,8 @@ def _of_timeline(timeline: Timeline, tid: int, now: float) -> Iterator[Event]:
     end = now if timeline.ended is None else timeline.ended
     yield _slice(GATEWAY, tid, "request", timeline.received, end, timeline.summary())
     yield _slice(GATEWAY, tid, "to first sound", timeline.received, timeline.first_sound or end, {})
-    first = 0
     for chunk in timeline.chunks:
-        late = None if chunk.late is None else round(chunk.late * 1000, 3)
-        facts = {"first": first, "frames": chunk.frames, "bytes": chunk.size, "late_ms": late}
-        yield _slice(GATEWAY, tid, "chunk", chunk.at, chunk.at if chunk.sent is None else chunk.sent, facts)
-        first += chunk.frames
+        yield _slice(GATEWAY, tid, "chunk", chunk.at, chunk.at if chunk.sent is None else chunk.sent, chunk.facts())
 
 
 def _of_record(record: RequestRecord, tid: int, now: float) -> Iterator[Event]:

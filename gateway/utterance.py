@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from gateway import speech
+from gateway.aside import LONG_TO_SPLIT, aside
 from gateway.auth import CLIENT
 from gateway.conversation import Conversation
 from gateway.errors import ApiError
@@ -19,8 +20,6 @@ from gateway.session import Session, SlowClientError
 from gateway.sound import Pipeline
 from gateway.speech import Spoken
 from gateway.timeline import Timeline
-
-OFF_LOOP_CHARACTERS = 1_000  # to look through more text than this would hold up the sound of others
 
 
 class Utterance:
@@ -57,10 +56,7 @@ class Utterance:
         self._characters += len(text)
         if self._timeline is not None:
             self._timeline.characters = self._characters
-        if len(text) > OFF_LOOP_CHARACTERS:
-            self._add(await asyncio.to_thread(self._script.add, text))
-        else:
-            self._add(self._script.add(text))
+        self._add(await aside(len(text) > LONG_TO_SPLIT, self._script.add, text))
 
     async def flush(self) -> None:
         """Speak what there is, without waiting for the end of the sentence.

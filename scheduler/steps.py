@@ -59,16 +59,12 @@ class _Builder:
 
     def decode(self, requests: list[Request]) -> None:
         """Feed each request's last frame and ask for the next."""
-        page_size, now, rows = self.worker.page_size, self.now, self.rows
+        page_size = self.worker.page_size
         for request in requests:  # the hot loop of every step: nothing in it but these few operations
             request.position = position = request.position + 1
             if position > len(request.pages) * page_size:
                 self._grow(request)
-            request.planned += 1
-            request.asked = now
-            rows.append((request, request.epoch, position))
-            if request.planned == request.max_frames:
-                del self.worker.decoders[request.id]
+            self._expect_frame(request)
         self.decodes = [request.slot for request in requests]
 
     def finish(self) -> PlannedStep:

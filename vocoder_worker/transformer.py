@@ -70,11 +70,11 @@ class Attention(CausalLayer):
 class FeedForward(nn.Module):
     """SwiGLU: w2(silu(w1 x) · w3 x)."""
 
-    def __init__(self, config: WindowTransformerConfig) -> None:
+    def __init__(self, dim: int, intermediate_size: int) -> None:
         super().__init__()
-        self.w1 = nn.Linear(config.dim, config.intermediate_size, bias=False)
-        self.w3 = nn.Linear(config.dim, config.intermediate_size, bias=False)
-        self.w2 = nn.Linear(config.intermediate_size, config.dim, bias=False)
+        self.w1 = nn.Linear(dim, intermediate_size, bias=False)
+        self.w3 = nn.Linear(dim, intermediate_size, bias=False)
+        self.w2 = nn.Linear(intermediate_size, dim, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.w2(F.silu(self.w1(x)) * self.w3(x))
@@ -96,7 +96,7 @@ class TransformerBlock(nn.Module):
         self.attention = Attention(config)
         self.attention_layer_scale = LayerScale(config.dim)
         self.ffn_norm = nn.RMSNorm(config.dim, norm_eps)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = FeedForward(config.dim, config.intermediate_size)
         self.ffn_layer_scale = LayerScale(config.dim)
 
     def forward(self, x: Tensor, span: Span, batch: StreamBatch) -> Tensor:

@@ -100,13 +100,9 @@ def _of_gateway(timeline: Timeline) -> Iterator[Event]:
     yield Event(timeline.received, "received", {})
     if timeline.first_sound is not None:
         yield Event(timeline.first_sound, "first_sound", {})
-    first = 0
     for chunk in timeline.chunks:
-        facts = {"first": first, "frames": chunk.frames, "bytes": chunk.size, "seconds": round(chunk.seconds, 6)}
-        late = None if chunk.late is None else round(chunk.late * 1000, 3)
         sent = None if chunk.sent is None else round(chunk.sent - timeline.received, 6)
-        yield Event(chunk.at, "chunk", facts | {"late_ms": late, "sent": sent})
-        first += chunk.frames
+        yield Event(chunk.at, "chunk", chunk.facts() | {"seconds": round(chunk.seconds, 6), "sent": sent})
     if timeline.ended is not None:
         yield Event(timeline.ended, "end", {"reason": timeline.reason, "error": timeline.error})
 

@@ -16,8 +16,9 @@ import msgspec
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
 from gateway import fields
+from gateway.aside import LONG_TO_DECODE, aside
 from gateway.auth import is_upgrade
-from gateway.body import OFF_LOOP_BYTES, without_nulls
+from gateway.body import without_nulls
 from gateway.duplicates import SUPERSEDED
 from gateway.errors import ApiError, draining, invalid
 from gateway.services import GATEWAY, Gateway
@@ -108,7 +109,7 @@ class Live:
     async def _take(self, message: WSMessage) -> None:
         if message.type is WSMsgType.BINARY:
             try:
-                await self._obey(await _decode(message.data))
+                await self._obey(await aside(len(message.data) > LONG_TO_DECODE, _decode, message.data))
             except ApiError as error:
                 await self._abort(BROKEN_OFF)
                 await self._fail(error)
@@ -145,11 +146,8 @@ class Live:
             raise invalid("request", "is not a map of fields")
         gateway = self._gateway
         wanted = {**asked, "streaming": True}
-        arguments = (wanted, gateway.model, gateway.settings, fields.FISH, True)
-        if "references" in wanted:  # perhaps large
-            speech = await asyncio.to_thread(fields.parse, *arguments)
-        else:
-            speech = fields.parse(*arguments)
+        large = "references" in wanted
+        speech = await aside(large, fields.parse, wanted, gateway.model, gateway.settings, fields.FISH, True)
         self._utterance = Utterance(gateway, self._request, speech, self._sound)
         self._speaking = asyncio.create_task(self._speak(self._utterance))
         if speech.text:
@@ -254,13 +252,7 @@ class Live:
         self._close(WSCloseCode.OK, b"idle")
 
 
-async def _decode(data: bytes) -> dict[Any, Any]:
-    if len(data) > OFF_LOOP_BYTES:
-        return await asyncio.to_thread(_map, data)
-    return _map(data)
-
-
-def _map(data: bytes) -> dict[Any, Any]:
+def _decode(data: bytes) -> dict[Any, Any]:
     try:
         values = msgspec.msgpack.decode(data)
     except (ValueError, RecursionError) as error:

@@ -16,6 +16,7 @@ from ar_worker.model import rotary_table
 from common.checkpoint import ModelConfig, StackConfig
 from models.recipe.codec import LATENTS_PER_FRAME
 from models.recipe.flite import PHONES
+from vocoder_worker.transformer import FeedForward
 
 ALIGNED_LAYERS = (1, 2)  # the first head of each is taught to look at the letter that is being spoken
 PHONE_LAYER = 3  # behind this one, the phones of the frame to come can be read off
@@ -50,27 +51,13 @@ def _rotated(x: Tensor, rotation: Tensor) -> Tensor:
     return torch.view_as_real(pairs * rotation[: x.shape[1], None]).flatten(-2)
 
 
-class FeedForward(nn.Module):
-    """SwiGLU: w2(silu(w1 x) · w3 x)."""
-
-    def __init__(self, config: StackConfig) -> None:
-        super().__init__()
-        self.w1 = nn.Linear(config.dim, config.intermediate_size, bias=False)
-        self.w3 = nn.Linear(config.dim, config.intermediate_size, bias=False)
-        self.w2 = nn.Linear(config.intermediate_size, config.dim, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.w2(F.silu(self.w1(x)) * self.w3(x))
-        return y
-
-
 class Block(nn.Module):
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(config.dim, config.norm_eps)
         self.attention = Attention(config)
         self.ffn_norm = nn.RMSNorm(config.dim, config.norm_eps)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = FeedForward(config.dim, config.intermediate_size)
 
     def forward(self, x: Tensor, rotation: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         attended, scores = self.attention(self.attention_norm(x), rotation, mask)
