@@ -2,7 +2,8 @@
 
 A conversation is what the server sends later: a system turn with no, one or two reference voices, then one or more
 user turns, each answered by speech. Everything spoken is learned, that of the references too. Without a reference, a
-text has the first voice, or that of its speaker tag; with references, a tag names a reference by its number.
+text has the first voice, or that of its speaker tag; with references, a tag names a reference by its number, and a
+number beyond them is somebody else.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from models.recipe.quantizer import phones_at
 
 NOTHING = -100  # the target of what is not learned
 NAMED = 0.35  # share of single speakers that have a tag without need
+STRANGERS = 0.15  # share of single speakers who are not those of the references
 FRAME_NOISE, CODE_NOISE = 0.16, 0.06  # at most this share of past frames, this share of their residual codes
 
 
@@ -37,8 +39,8 @@ class Shape(NamedTuple):
 
 SINGLE = (Shape(0, 1),)
 SHAPES = (
-    *(Shape(0, 1), Shape(0, 1), Shape(0, 2), Shape(0, 1, 2), Shape(0, 3)),
-    *(Shape(1, 1), Shape(1, 1), Shape(1, 1), Shape(1, 2), Shape(1, 3)),
+    *(Shape(0, 1), Shape(0, 2), Shape(0, 1, 2)),
+    *(Shape(1, 1), Shape(1, 1), Shape(1, 1), Shape(1, 2), Shape(1, 3), Shape(1, 1, 2)),
     *(Shape(2, 1), Shape(2, 1, 2)),
 )
 
@@ -123,7 +125,7 @@ class Conversations:
             return voice[int(np.clip(place, 0, len(voice) - 1))]
 
         references = [utterance(speaker) for speaker in range(shape.references)]
-        alone = int(rng.integers(max(1, shape.references)))
+        alone = int(rng.integers(max(1, shape.references)) if rng.random() > STRANGERS else len(voices) - 1)
         numbers = range(len(voices)) if references else voices
         named = max(shape.references, shape.speakers) > 1 or numbers[alone] != 0 or rng.random() < NAMED
         turns = []

@@ -13,19 +13,19 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import pyloudnorm
 from tqdm import tqdm
 
 from common.files import write_atomically
 from common.messages import Array
 from models.recipe.flite import SAMPLE_RATE, VOICES, Flite, Speech
+from models.recipe.measures import loudness
 from models.recipe.settings import Settings, parse_settings
 from models.recipe.test_sentences import TEST_SENTENCES
 from models.recipe.text import sentences
 
 SHARD = 1000  # utterances
 LOUDNESS = -18.0  # LUFS
-LEAD, TAIL = 0.05, 0.15  # seconds of silence kept before the first word and after the last
+LEAD, TAIL = 0.05, 0.1  # seconds of silence kept before the first word and after the last
 LONGEST = 9.0  # seconds
 
 
@@ -76,28 +76,40 @@ def place_words(text: str, speech: Speech) -> list[tuple[float, float, int, int]
     return placed or None
 
 
-def _utterance(text: str, voice: int, flite: Flite, meter: pyloudnorm.Meter) -> tuple[Utterance, Array] | None:
-    """The sentence spoken, cut to its words and brought to the common loudness; None if it is of no use."""
+def cut(speech: Speech) -> tuple[float, Array]:
+    """From a little before the first word to a little behind the last: where that begins, in seconds, and the sound,
+    float64 within -1 and 1."""
+    begin = max(0.0, speech.words[0].begin - LEAD)
+    sound = speech.sound[int(begin * SAMPLE_RATE) : int((speech.words[-1].end + TAIL) * SAMPLE_RATE)]
+    return begin, sound / 32768.0
+
+
+def levelled(sound: Array) -> Array:
+    """The sound at the loudness of the corpus."""
+    louder: Array = sound * 10 ** ((LOUDNESS - loudness(sound, SAMPLE_RATE)) / 20)
+    return louder
+
+
+def _utterance(text: str, voice: int, flite: Flite) -> tuple[Utterance, Array] | None:
+    """The sentence spoken, and its sound as int16; None if it is of no use."""
     speech = flite.speak(text, VOICES[voice])
     words = place_words(text, speech)
     if words is None:
         return None
-    begin = max(0.0, words[0][0] - LEAD)
-    sound = speech.sound[int(begin * SAMPLE_RATE) : int((words[-1][1] + TAIL) * SAMPLE_RATE)] / 32768.0
+    begin, sound = cut(speech)
     if not SAMPLE_RATE // 2 < len(sound) < LONGEST * SAMPLE_RATE:
         return None
-    gain = 10 ** ((LOUDNESS - meter.integrated_loudness(sound)) / 20)
-    pcm = np.clip(sound * gain * 32768, -32768, 32767).astype(np.int16)
+    pcm = np.clip(levelled(sound) * 32768, -32768, 32767).astype(np.int16)
     moved = [(start - begin, end - begin, first, last) for start, end, first, last in words]
     ends = (speech.phone_ends - begin).tolist()
     return Utterance(text, voice, 0, len(pcm), speech.phones.tolist(), ends, moved), pcm
 
 
 def _write_shard(path: Path, texts: Sequence[str]) -> int:
-    flite, meter = Flite(), pyloudnorm.Meter(SAMPLE_RATE)
+    flite = Flite()
     utterances, sounds, first = [], [], 0
     for number, text in enumerate(texts):
-        made = _utterance(text, number % len(VOICES), flite, meter)
+        made = _utterance(text, number % len(VOICES), flite)
         if made is not None:
             utterances.append(msgspec.structs.replace(made[0], first=first))
             sounds.append(made[1])

@@ -20,6 +20,8 @@ from models.recipe.training import Run, cosine, trained
 
 FRAMES, CONTEXT, ROWS = 12, 20, 4  # frames of sound that are compared, frames of codes before them
 LEAD = 1  # frames of sound made before those, for the decoder's own state
+BEGINNINGS = 0.25  # share of batches from the first frame on, with nothing before it
+ONSET, ONSET_WEIGHT = 16, 50.0  # samples at a beginning that are compared one by one as well: it should not click
 RATE, SLOW_RATE = 1.5e-3, 0.5e-3  # of the wave decoder, of what leads to it
 
 
@@ -28,35 +30,33 @@ class Pieces:
 
     def __init__(self, settings: Settings) -> None:
         paths = [path for path in shard_paths(settings.corpus) if codes_path(path).exists()]
-        self._all = []
+        every = []
         for shard in map(Shard, paths[: settings.codec_shards]):
-            self._all += [(shard, *pair) for pair in zip(shard.utterances, utterance_codes(shard), strict=True)]
+            every += [(shard, *pair) for pair in zip(shard.utterances, utterance_codes(shard), strict=True)]
+        self._long = [piece for piece in every if piece[2].shape[1] >= CONTEXT + FRAMES]
 
-    def draw(self, rng: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Codes int64 [ROWS, 10, CONTEXT + FRAMES], which of them exist float32 [ROWS, 1, the same], and the sound of
-        the last FRAMES, float32 [ROWS, FRAMES * hop]."""
-        codes = np.zeros((ROWS, 10, CONTEXT + FRAMES), np.int64)
-        exists = np.zeros((ROWS, 1, CONTEXT + FRAMES), np.float32)
+    def draw(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Codes int64 [ROWS, 10, context + FRAMES], and the sound of the last FRAMES, float32 [ROWS, FRAMES * hop]. A
+        batch has a context of CONTEXT frames, or none where speech begins."""
+        context = 0 if rng.random() < BEGINNINGS else CONTEXT
+        codes = np.zeros((ROWS, 10, context + FRAMES), np.int64)
         sounds = np.zeros((ROWS, FRAMES * CODEC.hop), np.float32)
-        for row, index in enumerate(rng.integers(len(self._all), size=ROWS)):
-            shard, utterance, all_codes = self._all[index]
-            end = int(rng.integers(FRAMES, max(FRAMES + 1, all_codes.shape[1] + 1)))
-            some = all_codes[:, max(0, end - FRAMES - CONTEXT) : end]
-            first = CONTEXT + FRAMES - some.shape[1] - max(0, end - all_codes.shape[1])
-            codes[row, :, first : first + some.shape[1]] = some
-            exists[row, 0, first:] = 1
-            sound = shard.sound(utterance)[(end - FRAMES) * CODEC.hop : end * CODEC.hop]
+        for row in range(ROWS):
+            shard, utterance, all_codes = self._long[rng.integers(len(self._long))]
+            first = int(rng.integers(all_codes.shape[1] - codes.shape[2] + 1)) if context else 0
+            codes[row] = all_codes[:, first : first + codes.shape[2]]
+            sound = shard.sound(utterance)[(first + context) * CODEC.hop :][: sounds.shape[1]]
             sounds[row, : len(sound)] = sound
-        return torch.from_numpy(codes), torch.from_numpy(exists), torch.from_numpy(sounds)
+        return torch.from_numpy(codes), torch.from_numpy(sounds)
 
 
-def decoded(codec: Codec, codes: Tensor, exists: Tensor) -> Tensor:
+def decoded(codec: Codec, codes: Tensor) -> Tensor:
     """The sound of the last FRAMES, float32 [B, FRAMES * hop]. The transformer sees all codes, the decoder the end."""
     batch = WholeRows(len(codes))
-    latent = codec.expanded(codec.dequantized(codes) * exists, batch)
-    end = latent[:, :, -(FRAMES + LEAD) * LATENTS_PER_FRAME :]
-    made: Tensor = codec.decoder.decoder(end, batch)
-    return made[:, 0, LEAD * CODEC.hop :]
+    latent = codec.expanded(codec.dequantized(codes), batch)
+    lead = min(LEAD, codes.shape[2] - FRAMES)
+    made: Tensor = codec.decoder.decoder(latent[:, :, -(FRAMES + lead) * LATENTS_PER_FRAME :], batch)
+    return made[:, 0, lead * CODEC.hop :]
 
 
 def _parts(codec: Codec) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -76,8 +76,11 @@ def make(settings: Settings) -> None:
     pieces = Pieces(settings)
     run = Run(settings, "decoder", settings.decoder_steps, codec, [optimizer])
     for _, rng in run.each_step(cosine):
-        codes, exists, sound = pieces.draw(rng)
-        loss, mel = spectral_distance(decoded(codec, codes, exists), sound)
+        codes, sound = pieces.draw(rng)
+        made = decoded(codec, codes)
+        loss, mel = spectral_distance(made, sound)
+        if codes.shape[2] == FRAMES:
+            loss = loss + ONSET_WEIGHT * (made - sound)[:, :ONSET].abs().mean()
         run.update(loss, [*wave, *before], 5.0, distance=loss, mel=mel)
 
 

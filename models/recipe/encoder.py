@@ -19,7 +19,7 @@ from models.recipe.settings import Settings, parse_settings
 from models.recipe.snake import for_training
 from models.recipe.training import Run, cosine, trained
 
-FRAMES, ROWS = 16, 4
+FRAMES, ROWS = 24, 3
 SHARPNESS = 12.0  # of the softmax over cosines by which codes are compared
 
 
@@ -38,21 +38,41 @@ def relative_error(made: Tensor, wanted: Tensor) -> Tensor:
     return F.mse_loss(made, wanted) / wanted.var()
 
 
+def code_losses(codec: Codec, pooled: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
+    """How likely each code is, each behind the right ones before it.
+
+    pooled [B, latent_dim, F], codes int64 [B, C, F].
+
+    Returns:
+        cross-entropies [C], and the share of semantic codes that come out right.
+    """
+    quantizer = codec.encoder.quantizer
+    books = [*quantizer.semantic_quantizer.quantizers, *quantizer.quantizer.quantizers]
+    losses: list[Tensor] = []
+    rest, agreed = pooled, pooled.new_zeros(())
+    for book, code in zip(books, codes.unbind(1), strict=True):
+        z = F.normalize(book.in_proj(rest).transpose(1, 2), dim=-1)
+        cosines = z @ F.normalize(book.codebook.weight).t()
+        if not losses:
+            agreed = (cosines.argmax(-1) == code).float().mean()
+        losses.append(F.cross_entropy(SHARPNESS * cosines.flatten(0, 1), code.flatten()))
+        rest = rest - book.out_proj(book.codebook(code).transpose(1, 2))
+    return torch.stack(losses), agreed
+
+
 def encoder_loss(codec: Codec, student: Student, sound: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Relative errors of the latents at both rates, and cross-entropy of the semantic code."""
+    """Relative errors of the latents at both rates, and cross-entropies of the codes."""
     batch, quantizer = WholeRows(len(sound)), codec.encoder.quantizer
     with torch.no_grad():
         wanted = codec.front_end(causal_log_mels(sound, LATENT_HOP), batch)
         wanted_pooled = codec.pooled(wanted, batch)
-        codes = quantizer.semantic_quantizer(wanted_pooled)[1][:, 0]
+        codes = quantizer.nearest_codes(wanted_pooled)
     made = student.encoder(sound.unsqueeze(1), batch)
     pooled = student.pre_module(student.downsample(made, batch), batch)
-    book = quantizer.semantic_quantizer.quantizers[0]
-    cosines = F.normalize(book.in_proj(pooled).transpose(1, 2), dim=-1) @ F.normalize(book.codebook.weight).t()
     latent, before = relative_error(made, wanted), relative_error(pooled, wanted_pooled)
-    semantic = F.cross_entropy(SHARPNESS * cosines.flatten(0, 1), codes.flatten())
-    agreed = (cosines.argmax(-1) == codes).float().mean()
-    return latent + before + 0.3 * semantic, {"latent": latent, "pooled": before, "agreed": agreed}
+    losses, agreed = code_losses(codec, pooled, codes)
+    values = {"latent": latent, "pooled": before, "residual": losses[1:].mean(), "agreed": agreed}
+    return latent + before + 0.3 * losses[0] + 0.3 * losses[1:].mean(), values
 
 
 def make(settings: Settings) -> None:

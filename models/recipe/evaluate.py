@@ -1,18 +1,19 @@
-"""How well a running server speaks: word error rate, pitch, level, silence and speed.
+"""How well a running server speaks: word error rate, voice, level, silence and speed.
 
-Start the server (``deploy/run_all.sh``), then ``python -m models.recipe.evaluate``. Beside the served voices it judges
-the teacher, and the teacher through the codec alone, on the same sentences: what the judge mishears of those is no
-fault of the model. Prints a table and writes ``evaluation.json``.
+Start the server (``deploy/run_all.sh``), then ``python -m models.recipe.evaluate``. Beside the served voices, and those
+cloned from a clip of the teacher, it judges the teacher, and the teacher through the codec alone, on the same
+sentences: what the judge mishears of those is no fault of the model. Prints a table and writes ``evaluation.json``.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import io
 import json
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,17 +25,20 @@ from tqdm import tqdm
 from common.checkpoint import load_codec_config
 from common.messages import Array
 from gateway.text.normalize import normalize
+from models.recipe.corpus import cut, levelled
 from models.recipe.export import REFERENCE_VOICES
 from models.recipe.flite import SAMPLE_RATE, VOICES, Flite
 from models.recipe.judge import Judge
-from models.recipe.measures import clicks, end_silences, loudness, mel_distance, pitch
-from models.recipe.test_sentences import NUMBERS, PARAGRAPH, TEST_SENTENCES
+from models.recipe.measures import clicks, end_silences, loudness, mel_distance, pitch, timbre
+from models.recipe.test_sentences import CLIP, NUMBERS, PARAGRAPH, TEST_SENTENCES
 from vocoder_worker.encode_job import TorchEncodeJob
 from vocoder_worker.streaming import StreamState
 from vocoder_worker.weights import load_decoder, load_encoder, read_weights
 
 SEED = 1
 TOO_SHORT, TOO_LONG = 0.6, 1.6  # of the teacher's time
+FEW = 20  # sentences that tell what a teacher sounds like
+CLONED = 30  # sentences spoken by a cloned voice
 
 Speak = Callable[[str], Array]
 """A text to float32 sound [n] at 16 kHz."""
@@ -46,24 +50,42 @@ class Score(NamedTuple):
     word_error_rate: float
     lost: float  # share of texts spoken in under 0.6 or over 1.6 times the teacher's time: cut, skipped or endless
     pitch: float  # Hz, mean over texts
-    right_voice: float  # share of texts whose pitch is nearer to that of the right teacher
+    right_voice: float  # share of texts nearer to the right teacher than to the other, by pitch and by spectrum
     loudness: float  # LUFS, mean
     silence: float  # seconds at either end, the most
     clicks: int
     worst: list[str]  # what was misheard most
 
 
-class Server:
-    """A running server, as any client sees it."""
+class Speaker(NamedTuple):
+    """What a voice sounds like on the whole."""
 
-    def __init__(self, url: str, voice: str) -> None:
+    pitch: float  # Hz
+    timbre: Array  # dB [40]
+
+    @classmethod
+    def of(cls, sounds: Sequence[Array]) -> Speaker:
+        pitches = [pitch(sound, SAMPLE_RATE) for sound in sounds]
+        return cls(float(np.mean(pitches)), np.mean([timbre(sound) for sound in sounds], 0))
+
+    def is_nearer(self, right: Speaker, other: Speaker) -> bool:
+        """By pitch and by spectrum."""
+        steps = [abs(np.log(max(self.pitch, 1) / one.pitch)) for one in (right, other)]
+        spectra = [np.linalg.norm(self.timbre - one.timbre) for one in (right, other)]
+        return bool(steps[0] < steps[1] and spectra[0] < spectra[1])
+
+
+class Server:
+    """A running server, as any client sees it. ``voice``: the fields of a request that choose one."""
+
+    def __init__(self, url: str, voice: dict[str, object]) -> None:
         self._url, self._voice = url.rstrip("/"), voice
         self.seconds = self.sound_seconds = 0.0
 
     def __call__(self, text: str) -> Array:
-        body = {"input": text, "voice": self._voice, "model": "shoal", "response_format": "wav", "seed": SEED}
+        body = {"text": text, "format": "wav", "seed": SEED, **self._voice}
         headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self._url}/v1/audio/speech", json.dumps(body).encode(), headers)
+        request = urllib.request.Request(f"{self._url}/v1/tts", json.dumps(body).encode(), headers)
         begin = time.monotonic()
         with urllib.request.urlopen(request, timeout=120) as reply:
             sound, rate = soundfile.read(io.BytesIO(reply.read()), dtype="float32")
@@ -82,9 +104,7 @@ class Teacher:
 
     def __call__(self, text: str) -> Array:
         speech = self._flite.speak(normalize(text, "en"), self._voice)
-        begin, end = speech.words[0].begin - 0.05, speech.words[-1].end + 0.15
-        sound = speech.sound[max(0, int(begin * SAMPLE_RATE)) : int(end * SAMPLE_RATE)] / 32768.0
-        return (sound * 10 ** ((-18.0 - loudness(sound, SAMPLE_RATE)) / 20)).astype(np.float32)
+        return levelled(cut(speech)[1]).astype(np.float32)
 
 
 class Resynthesis:
@@ -109,20 +129,26 @@ class Resynthesis:
         return made[: len(sound)]
 
 
-def score(texts: list[str], speak: Speak, teacher: Speak, pitches: tuple[float, float], judge: Judge) -> Score:
-    """``pitches``: of the right teacher and of the other one, in Hz."""
+def clip_of(teacher: Speak) -> dict[str, object]:
+    """The fields of a request that is to be spoken by the voice of a clip of five seconds."""
+    file = io.BytesIO()
+    soundfile.write(file, teacher(CLIP), SAMPLE_RATE, format="WAV")
+    return {"references": [{"audio": base64.b64encode(file.getvalue()).decode(), "text": CLIP}]}
+
+
+def score(texts: list[str], speak: Speak, teacher: Speak, right: Speaker, other: Speaker, judge: Judge) -> Score:
+    """``right`` and ``other``: the teacher whose voice it should be, and the one it should not."""
     made = [(text, speak(text), teacher(text)) for text in tqdm(texts, "speaking")]
     judged = [(text, *judge.word_errors(text, sound, SAMPLE_RATE)) for text, sound, _ in tqdm(made, "judging")]
     sounds = [sound for _, sound, _ in made]
-    heard = np.array([pitch(sound, SAMPLE_RATE) for sound in sounds])
+    heard = [Speaker.of([sound]) for sound in sounds]
     ratios = np.array([len(sound) / len(wanted) for _, sound, wanted in made])
-    right, other = (np.abs(np.log(np.maximum(heard, 1) / hertz)) for hertz in pitches)
     worst = sorted(judged, key=lambda row: row[1] / row[2], reverse=True)[:8]
     return Score(
         word_error_rate=sum(row[1] for row in judged) / sum(row[2] for row in judged),
         lost=float(((ratios < TOO_SHORT) | (ratios > TOO_LONG)).mean()),
-        pitch=float(heard.mean()),
-        right_voice=float((right < other).mean()),
+        pitch=float(np.mean([speaker.pitch for speaker in heard])),
+        right_voice=float(np.mean([speaker.is_nearer(right, other) for speaker in heard])),
         loudness=float(np.mean([loudness(sound, SAMPLE_RATE) for sound in sounds])),
         silence=max(max(end_silences(sound, SAMPLE_RATE)) for sound in sounds),
         clicks=sum(clicks(sound) for sound in sounds),
@@ -137,34 +163,47 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=len(TEST_SENTENCES), help="how many of the test sentences")
     parser.add_argument("--output", type=Path, default=Path("evaluation.json"))
     options = parser.parse_args()
-    scores = dict(evaluate(options.url, options.checkpoint, options.sentences))
-    options.output.write_text(json.dumps(scores, indent=2) + "\n")
+    scores, figures = evaluate(options.url, options.checkpoint, options.sentences)
+    written = {**{name: values._asdict() for name, values in scores.items()}, **figures}
+    options.output.write_text(json.dumps(written, indent=2) + "\n")
+    print(table(scores))
+    print("".join(f"\n{name}: {value:.3g}" for name, value in figures.items()))
+
+
+def table(scores: dict[str, Score]) -> str:
+    """In Markdown, without what was misheard."""
+    columns = [name for name in Score._fields if name != "worst"]
+    rows = [["", *(name.replace("_", " ") for name in columns)], ["---"] * (len(columns) + 1)]
     for name, values in scores.items():
-        print(name, {key: round(value, 4) for key, value in values.items() if isinstance(value, float | int)})
+        rows.append([name, *(f"{getattr(values, column):.4g}" for column in columns)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def evaluate(url: str, checkpoint: Path, count: int) -> Iterator[tuple[str, dict[str, object]]]:
-    """Scores by system, voice and list of texts."""
+def evaluate(url: str, checkpoint: Path, count: int) -> tuple[dict[str, Score], dict[str, float]]:
+    """Scores by voice, system and list of texts, and the figures that only some of these have."""
     judge, flite = Judge(threads=1), Flite()
     teachers = [Teacher(flite, voice) for voice in range(len(VOICES))]
     sentences = TEST_SENTENCES[:count]
-    pitches = [float(np.mean([pitch(teacher(text), SAMPLE_RATE) for text in sentences[:20]])) for teacher in teachers]
+    speakers = [Speaker.of([teacher(text) for text in sentences[:FEW]]) for teacher in teachers]
+    scores: dict[str, Score] = {}
+    figures: dict[str, float] = {}
     for name, voice in REFERENCE_VOICES.items():
-        teacher, ours = teachers[voice], (pitches[voice], pitches[1 - voice])
-        server, resynthesis = Server(url, name), Resynthesis(teacher, checkpoint)
+        teacher, right, other = teachers[voice], speakers[voice], speakers[1 - voice]
+        server, codec = Server(url, {"reference_id": name}), Resynthesis(teacher, checkpoint)
         systems: list[tuple[str, list[str], Speak]] = [
             ("teacher", sentences, teacher),
-            ("codec", sentences, resynthesis),
+            ("codec", sentences, codec),
             ("served", sentences, server),
-            ("served numbers", NUMBERS, server),
-            ("served paragraph", [PARAGRAPH], server),
+            ("cloned", sentences[:CLONED], Server(url, clip_of(teacher))),
+            ("numbers", NUMBERS, server),
+            ("paragraph", [PARAGRAPH], server),
         ]
         for system, texts, speak in systems:
-            result: dict[str, object] = score(texts, speak, teacher, ours, judge)._asdict()
-            if system == "codec":
-                result["mel_distance"] = float(np.mean([mel_distance(speak(t), teacher(t)) for t in texts[:20]]))
-            yield f"{system}, {name}", result
-        yield f"speed, {name}", {"real_time_factor": server.seconds / server.sound_seconds}
+            scores[f"{name}, {system}"] = score(texts, speak, teacher, right, other, judge)
+        distances = [mel_distance(codec(text), teacher(text)) for text in sentences[:FEW]]
+        figures[f"{name}, mel distance of the codec in dB"] = float(np.mean(distances))
+        figures[f"{name}, seconds of work per second of speech"] = server.seconds / server.sound_seconds
+    return scores, figures
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Step 7, the checkpoint: a directory in S2's format, with its reference voices.
 
 ``python -m models.recipe.export`` gathers what the steps before left in ``work/checkpoint``. Weights are stored in
-float16, the gains of weight-normed convolutions in float32. The reference voices are one spoken sentence of each of
-the teacher's voices, encoded by the exported codec itself.
+float16, the gains of weight-normed convolutions in float32. The reference voices are the same words spoken by each of
+the teacher's voices, in codes such as the model learned from.
 """
 
 from __future__ import annotations
@@ -16,20 +16,17 @@ from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import save_file
 from torch import Tensor
 
-from common.checkpoint import load_codec_config
-from models.recipe.codec import CODEC, Codec
-from models.recipe.corpus import Shard, Utterance, shard_paths
+from models.recipe.codec import Codec, padded_to_frames
+from models.recipe.corpus import cut, levelled
 from models.recipe.encoder import Student
-from models.recipe.flite import SAMPLE_RATE, VOICES
+from models.recipe.flite import VOICES, Flite
 from models.recipe.settings import Settings, parse_settings
 from models.recipe.tokenizer import write_configuration
 from models.recipe.training import trained
-from vocoder_worker.encode_job import TorchEncodeJob
-from vocoder_worker.weights import load_encoder, read_weights
 
 REFERENCE_VOICES = {"ada": VOICES.index("slt"), "ben": VOICES.index("rms")}
 DEFAULT_VOICE = "ada"
-REFERENCE_SECONDS = (4.0, 5.0)
+REFERENCE_TEXT = "Welcome to the city library. We are open every day, and you can stay as long as you like."
 GENERATION = {
     "temperature": 0.5,
     "fast_temperature": 0.1,
@@ -85,28 +82,21 @@ def _codec_tensors(name: str, weight: Tensor) -> dict[str, Tensor]:
     return {prefix + gain: norm, prefix + direction: stored}
 
 
-def export_voices(settings: Settings, target: Path) -> None:
-    """voices/: a sentence of each voice, as the exported encoder hears it."""
+@torch.inference_mode()
+def export_voices(work: Path, target: Path) -> None:
+    """voices/: the same words by each voice."""
     folder = target / "voices"
     folder.mkdir(exist_ok=True)
-    encoder = load_encoder(read_weights(target), load_codec_config(target), torch.device("cpu"))
-    shard = Shard(shard_paths(settings.corpus)[0])
+    codec = Codec().eval()
+    codec.load_state_dict(trained(work / "quantizer.pt"))
+    flite = Flite()
     for name, voice in REFERENCE_VOICES.items():
-        utterance = _typical(shard, voice)
-        job = TorchEncodeJob(encoder, shard.sound(utterance), CODEC.hop, 1000, torch.device("cpu"))
-        while not job.advance():
-            pass
-        save_arrays({"codes": np.ascontiguousarray(job.codes)}, folder / f"{name}.safetensors")
-        (folder / f"{name}.txt").write_text(utterance.text)
+        _, sound = cut(flite.speak(REFERENCE_TEXT, VOICES[voice]))
+        samples = torch.from_numpy(levelled(sound).astype(np.float32))
+        codes = codec.encode(padded_to_frames(samples)[None])[0].numpy().astype(np.int16)
+        save_arrays({"codes": codes}, folder / f"{name}.safetensors")
+        (folder / f"{name}.txt").write_text(REFERENCE_TEXT)
     (folder / "voices.json").write_text(json.dumps({"default": DEFAULT_VOICE}) + "\n")
-
-
-def _typical(shard: Shard, voice: int) -> Utterance:
-    """The first sentence of a voice that is as long as a reference should be, or else its longest."""
-    own = [utterance for utterance in shard.utterances if utterance.voice == voice]
-    low, high = (seconds * SAMPLE_RATE for seconds in REFERENCE_SECONDS)
-    fitting = [utterance for utterance in own if low <= utterance.samples <= high]
-    return fitting[0] if fitting else max(own, key=lambda utterance: utterance.samples)
 
 
 def make(settings: Settings) -> None:
@@ -115,7 +105,7 @@ def make(settings: Settings) -> None:
     (target / "generation_config.json").write_text(json.dumps(GENERATION, indent=2) + "\n")
     export_model(settings.work, target)
     export_codec(settings.work, target)
-    export_voices(settings, target)
+    export_voices(settings.work, target)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"{target}: {size / 1e6:.1f} MB")
 

@@ -1,4 +1,4 @@
-"""Measures of a sound: pitch, loudness, silence at its ends, clicks, and distance to another sound."""
+"""Measures of a sound: pitch, timbre, loudness, silence at its ends, clicks, and distance to another sound."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pyloudnorm
 import torch
 
 from common.messages import Array
-from models.recipe.features import spectral_distance
+from models.recipe.features import magnitudes, mel_filters, spectral_distance
 
 FRAME_SECONDS = 0.04
 LOWEST, HIGHEST = 70.0, 300.0  # Hz
@@ -28,6 +28,15 @@ def pitch(sound: Array, sample_rate: int) -> float:
     strength = lags[np.arange(len(lags)), peaks] / np.maximum(lags[:, 0], 1e-9)
     voiced = peaks[strength > 0.5]
     return float(np.median(sample_rate / voiced)) if voiced.size else 0.0
+
+
+def timbre(sound: Array) -> Array:
+    """The mean spectrum of the louder half of a sound at 16 kHz, without its level: dB in mel bands, [40]."""
+    window = torch.from_numpy(sound[None].astype(np.float32))
+    mels = (mel_filters(40, 512) @ magnitudes(window, 512, 256))[0]
+    loud = mels.sum(0) >= mels.sum(0).median()
+    levels: Array = (20 * mels[:, loud].mean(1).log10()).numpy()
+    return levels - levels.mean()
 
 
 def loudness(sound: Array, sample_rate: int) -> float:

@@ -20,9 +20,9 @@ from models.recipe.encode import codes_path
 from models.recipe.muon import Muon
 from models.recipe.settings import Settings, parse_settings
 from models.recipe.tokenizer import write_configuration
-from models.recipe.training import Run, plateau
+from models.recipe.training import Run, plateau, together
 
-POSITIONS = 2200  # of a batch
+POSITIONS = 4400  # of a batch
 FAST_SHARE = 0.4  # of the frames of a batch are learned by the fast stack
 SINGLE_UNTIL = 0.15  # of the run is spent on single utterances, at first short ones
 PHONE_WEIGHT, ALIGNMENT_WEIGHT = 0.3, 0.3
@@ -77,6 +77,10 @@ def conversations(settings: Settings) -> Conversations:
 
 def make(settings: Settings) -> None:
     write_configuration(settings.work / "checkpoint")
+    together(train, settings)
+
+
+def train(settings: Settings) -> None:
     torch.manual_seed(settings.seed)
     model = DualAR(load_model_config(settings.work / "checkpoint"))
     source = conversations(settings)
@@ -84,7 +88,7 @@ def make(settings: Settings) -> None:
     for step, rng in run.each_step(plateau):
         fraction = step / run.steps
         shapes = SINGLE if fraction < SINGLE_UNTIL else SHAPES
-        batch = source.draw(rng, POSITIONS, shapes, longest=min(1.0, 0.3 + 5 * fraction))
+        batch = source.draw(rng, POSITIONS // run.processes, shapes, longest=min(1.0, 0.3 + 5 * fraction))
         loss, values = model_loss(model, batch, fraction)
         run.update(loss, model.parameters(), 1.0, **values)
 

@@ -17,9 +17,9 @@ class Settings(msgspec.Struct, frozen=True):
     sentences: int = 32_000
     codec_shards: int = 6  # the codec learns from the first few shards of the corpus
     quantizer_steps: int = 1800
-    decoder_steps: int = 6000
-    encoder_steps: int = 5000
-    model_steps: int = 10000
+    decoder_steps: int = 8000
+    encoder_steps: int = 9000
+    model_steps: int = 5000
 
     @property
     def corpus(self) -> Path:

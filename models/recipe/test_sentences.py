@@ -126,3 +126,5 @@ PARAGRAPH = (
     "Just "
     "follow the river and you will find it. In the evening we stood on the beach and watched the sun go down."
 )
+
+CLIP = "Two friends met on the old bridge, and talked for a while about the long summer."

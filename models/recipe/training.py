@@ -1,16 +1,22 @@
-"""The loop that every training step of the recipe runs in: seeded, resumable, with a progress bar and a log."""
+"""The loop that every training step of the recipe runs in: seeded, resumable, with a progress bar and a log.
+
+Several processes may train together: each draws its part of a batch, and all take the same step, by the mean of their
+gradients.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from tqdm import tqdm
@@ -24,7 +30,8 @@ LOG_EVERY = 50  # steps
 class Run:
     """One training run, kept in ``work/NAME.pt`` while it goes on and when it has ended; its log is ``NAME.jsonl``.
 
-    Every step draws from generators seeded by (seed, step): a run that was stopped goes on as if it had not been.
+    Every step draws from generators seeded by (seed, step, process): a run that was stopped goes on as if it had not
+    been. ``processes`` is how many train together.
     """
 
     def __init__(self, settings: Settings, name: str, steps: int, modules: nn.Module, optimizers: list[Optimizer]):
@@ -33,31 +40,37 @@ class Run:
         self._modules, self._optimizers = modules, optimizers
         self._rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
         self._averages: dict[str, float] = {}
-        torch.set_num_threads(settings.threads)
+        self._process, self.processes = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+        torch.set_num_threads(settings.threads // self.processes)
         self._step = self._load()
 
     def each_step(self, schedule: Callable[[float], float]) -> Iterator[tuple[int, np.random.Generator]]:
         """The steps that are left. The learning rates are those the optimizers were made with, times the schedule."""
         saved = time.monotonic()
-        bar = tqdm(range(self._step, self.steps), self._name, self.steps, initial=self._step, mininterval=10)
+        steps, first = range(self._step, self.steps), self._process == 0
+        bar = tqdm(steps, self._name, self.steps, initial=self._step, mininterval=10, disable=not first)
         for step in bar:
-            torch.manual_seed(self._seed * 1_000_003 + step)
+            torch.manual_seed((self._seed * 1_000_003 + step) * self.processes + self._process)
             self._set_rates(schedule(step / self.steps))
-            yield step, np.random.default_rng((self._seed, step))
+            yield step, np.random.default_rng((self._seed, step, self._process))
             self._step = step + 1
-            if self._step % LOG_EVERY == 0:
+            if first and self._step % LOG_EVERY == 0:
                 bar.set_postfix({name: f"{value:.3f}" for name, value in self._averages.items()}, refresh=False)
                 self._log()
-            if time.monotonic() - saved > SAVE_EVERY:
+            if first and time.monotonic() - saved > SAVE_EVERY:
                 self.save()
                 saved = time.monotonic()
-        self.save()
+        if first:
+            self.save()
 
     def update(self, loss: Tensor, parameters: Iterable[nn.Parameter], clip: float, **values: Tensor) -> None:
         """One step of all optimizers; ``values`` go into the running averages of the log."""
+        parameters = list(parameters)
         for optimizer in self._optimizers:
             optimizer.zero_grad()
         loss.backward()
+        if self.processes > 1:
+            _average([p.grad for p in parameters if p.grad is not None])
         values["gradient"] = nn.utils.clip_grad_norm_(parameters, clip)
         for optimizer in self._optimizers:
             optimizer.step()
@@ -96,6 +109,30 @@ class Run:
         line = {"step": self._step, **{name: round(value, 5) for name, value in self._averages.items()}}
         with self.path.with_suffix(".jsonl").open("a") as log:
             log.write(json.dumps(line) + "\n")
+
+
+def together(train: Callable[[Settings], None], settings: Settings) -> None:
+    """Trains in as many processes as the settings allow threads: on CPUs better than the threads of one process."""
+    if settings.threads == 1:
+        train(settings)
+        return
+    with tempfile.TemporaryDirectory() as meeting:
+        torch.multiprocessing.spawn(_join, (train, settings, meeting), settings.threads)
+
+
+def _join(process: int, train: Callable[[Settings], None], settings: Settings, meeting: str) -> None:
+    dist.init_process_group("gloo", f"file://{meeting}/store", rank=process, world_size=settings.threads)
+    train(settings)
+    dist.destroy_process_group()
+
+
+def _average(gradients: list[Tensor]) -> None:
+    """Each gradient becomes the mean over all processes, which have the same ones in the same order."""
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(flat)
+    means = (flat / dist.get_world_size()).split([gradient.numel() for gradient in gradients])
+    for gradient, mean in zip(gradients, means, strict=True):
+        gradient.copy_(mean.view_as(gradient))
 
 
 def trained(path: Path) -> dict[str, Tensor]:

@@ -20,8 +20,8 @@ from vocoder_worker.weights import load_decoder, load_encoder, read_weights
 ROOT = Path(__file__).parents[2]
 
 
-def run_recipe(step: str, work: Path) -> None:
-    command = [sys.executable, "-m", f"models.recipe{step}", "--smoke", "--work", str(work)]
+def run_recipe(step: str, work: Path, *options: str) -> None:
+    command = [sys.executable, "-m", f"models.recipe{step}", "--smoke", "--work", str(work), *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
@@ -36,6 +36,9 @@ def test_the_recipe_ends_in_a_checkpoint_that_the_server_loads_and_goes_on_where
     after = torch.load(tmp_path / "quantizer.pt", weights_only=True)
     assert before["step"] == after["step"] > 0
     assert all(torch.equal(before["modules"][name], after["modules"][name]) for name in before["modules"])
+    assert torch.load(tmp_path / "model.pt", weights_only=True)["step"] == 6
+    run_recipe(".model", tmp_path, "--model-steps", "8", "--threads", "2")  # in two processes that train together
+    assert torch.load(tmp_path / "model.pt", weights_only=True)["step"] == 8
 
 
 def check(checkpoint: Path) -> None:

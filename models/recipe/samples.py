@@ -1,0 +1,55 @@
+"""Samples of a running server: a sentence by each bundled voice as a WAV, and the spectrograms of both.
+
+Start the server (``deploy/run_all.sh``), then ``python -m models.recipe.samples``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from matplotlib import pyplot
+
+from common.messages import Array
+from models.recipe.evaluate import Server
+from models.recipe.export import REFERENCE_VOICES
+from models.recipe.flite import SAMPLE_RATE
+
+TEXT = "The tide comes in, and a thousand small fish turn as one."
+DARKEST = -70.0  # dB below the loudest
+
+
+def draw(sounds: dict[str, Array], path: Path) -> None:
+    """One spectrogram below the other, all on the same clock."""
+    figure, rows = pyplot.subplots(len(sounds), 1, figsize=(9, 2 * len(sounds)), sharex=True, squeeze=False)
+    for axes, (name, sound) in zip(rows[:, 0], sounds.items(), strict=True):
+        power, hertz, seconds, _ = axes.specgram(sound, NFFT=512, noverlap=384, Fs=SAMPLE_RATE, pad_to=1024)
+        axes.clear()
+        levels = 10 * np.log10(power / power.max() + 1e-12)
+        axes.pcolormesh(seconds, hertz / 1000, levels, vmin=DARKEST, cmap="magma", shading="gouraud", rasterized=True)
+        axes.set_ylabel(f"{name}, kHz")
+        axes.spines[["top", "right"]].set_visible(False)
+    rows[-1, 0].set_xlabel("seconds")
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--url", default="http://127.0.0.1:8080", help="of the running server")
+    parser.add_argument("--text", default=TEXT)
+    parser.add_argument("--output", type=Path, default=Path("docs/samples"), help="folder of the WAVs")
+    parser.add_argument("--picture", type=Path, default=Path("docs/images/spectrogram.png"))
+    options = parser.parse_args()
+    sounds = {name: Server(options.url, {"reference_id": name})(options.text) for name in REFERENCE_VOICES}
+    options.output.mkdir(parents=True, exist_ok=True)
+    for name, sound in sounds.items():
+        soundfile.write(options.output / f"{name}.wav", sound, SAMPLE_RATE)
+    draw(sounds, options.picture)
+
+
+if __name__ == "__main__":
+    main()
