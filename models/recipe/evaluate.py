@@ -38,6 +38,7 @@ from vocoder_worker.weights import load_decoder, load_encoder, read_weights
 SEED = 1
 TOO_SHORT, TOO_LONG = 0.6, 1.6  # of the teacher's time
 FEW = 20  # sentences that tell what a teacher sounds like
+WORK = ("shoal_step_seconds_sum", "shoal_vocoder_call_seconds_sum")  # metrics: seconds of the workers
 CLONED = 30  # sentences spoken by a cloned voice
 
 Speak = Callable[[str], Array]
@@ -76,24 +77,34 @@ class Speaker(NamedTuple):
 
 
 class Server:
-    """A running server, as any client sees it. ``voice``: the fields of a request that choose one."""
+    """A running server, as any client sees it. ``voice``: the fields of a request that choose one.
+
+    Counts ``seconds`` until replies were complete, ``sound_seconds`` of these, and ``work_seconds`` of the workers.
+    """
 
     def __init__(self, url: str, voice: dict[str, object]) -> None:
         self._url, self._voice = url.rstrip("/"), voice
-        self.seconds = self.sound_seconds = 0.0
+        self.seconds = self.sound_seconds = self.work_seconds = 0.0
 
     def __call__(self, text: str) -> Array:
         body = {"text": text, "format": "wav", "seed": SEED, **self._voice}
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"{self._url}/v1/tts", json.dumps(body).encode(), headers)
-        begin = time.monotonic()
+        worked, begin = self._worked(), time.monotonic()
         with urllib.request.urlopen(request, timeout=120) as reply:
             sound, rate = soundfile.read(io.BytesIO(reply.read()), dtype="float32")
         if rate != SAMPLE_RATE:
             raise RuntimeError(f"the server speaks at {rate} Hz, the miniature at {SAMPLE_RATE}")
         self.seconds += time.monotonic() - begin
         self.sound_seconds += len(sound) / SAMPLE_RATE
+        self.work_seconds += self._worked() - worked
         return sound
+
+    def _worked(self) -> float:
+        """Seconds of AR steps and vocoder calls since the server's start."""
+        with urllib.request.urlopen(f"{self._url}/metrics", timeout=10) as reply:
+            lines = reply.read().decode().splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(WORK))
 
 
 class Teacher:
@@ -202,7 +213,9 @@ def evaluate(url: str, checkpoint: Path, count: int) -> tuple[dict[str, Score], 
             scores[f"{name}, {system}"] = score(texts, speak, teacher, right, other, judge)
         distances = [mel_distance(codec(text), teacher(text)) for text in sentences[:FEW]]
         figures[f"{name}, mel distance of the codec in dB"] = float(np.mean(distances))
-        figures[f"{name}, seconds of work per second of speech"] = server.seconds / server.sound_seconds
+        per_second = {"the workers' work": server.work_seconds, "waiting": server.seconds}
+        for what, seconds in per_second.items():
+            figures[f"{name}, seconds of {what} per second of speech"] = seconds / server.sound_seconds
     return scores, figures
 
 

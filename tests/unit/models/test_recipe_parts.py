@@ -20,6 +20,7 @@ from models.recipe import export
 from models.recipe.codec import CODEC, Codec, WholeRows
 from models.recipe.conversations import SHAPES, Conversations, Shape, Spoken
 from models.recipe.dual_ar import DualAR
+from models.recipe.encoder import code_losses
 from models.recipe.muon import orthogonalized
 from models.recipe.snake import TrainedSnake
 from models.recipe.text import _speakable, _tidy
@@ -136,6 +137,16 @@ def test_the_codec_in_training_is_the_codec_that_is_served() -> None:
             )
     torch.testing.assert_close(torch.cat(streamed, 2), whole, atol=1e-5, rtol=1e-5)
     assert whole.shape[2] == 7 * CODEC.hop
+
+
+def test_the_encoder_is_taught_the_codes_that_the_quantizer_gives() -> None:
+    torch.manual_seed(0)
+    codec, z = Codec(), torch.randn(2, CODEC.latent_dim, 6)
+    codes = codec.encoder.quantizer.nearest_codes(z)
+    losses, agreed = code_losses(codec, z, codes)
+    assert agreed == 1.0
+    others, _ = code_losses(codec, z, codes.roll(1, dims=2))
+    assert (losses < others).all()
 
 
 def test_snake_in_training_has_the_formula_and_its_gradient() -> None:
