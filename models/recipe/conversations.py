@@ -203,7 +203,7 @@ class Conversations:
             targets[row, :n] = np.where(example.learned, wanted, NOTHING)
             codes[row, :n] = coming[1:].T
             letters[row, :n], phones[row, :n] = example.letters, example.phones
-        return Batch(*map(torch.from_numpy, (prompt, targets, codes, letters, phones)))
+        return Batch(*map(torch.tensor, (prompt, targets, codes, letters, phones)))
 
     def _noisy(self, rng: np.random.Generator, prompt: Array) -> Array:
         """With some frames put in place of others and some residual codes drawn anew: what the past holds at

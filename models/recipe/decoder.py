@@ -16,7 +16,7 @@ from models.recipe.encode import codes_path, utterance_codes
 from models.recipe.features import spectral_distance
 from models.recipe.settings import Settings, parse_settings
 from models.recipe.snake import for_training
-from models.recipe.training import Run, cosine, trained
+from models.recipe.training import Run, cosine, on_device, trained
 
 FRAMES, CONTEXT, ROWS = 12, 20, 4  # frames of sound that are compared, frames of codes before them
 LEAD = 1  # frames of sound made before those, for the decoder's own state
@@ -47,7 +47,7 @@ class Pieces:
             codes[row] = all_codes[:, first : first + codes.shape[2]]
             sound = shard.sound(utterance)[(first + context) * CODEC.hop :][: sounds.shape[1]]
             sounds[row, : len(sound)] = sound
-        return torch.from_numpy(codes), torch.from_numpy(sounds)
+        return torch.tensor(codes), torch.tensor(sounds)
 
 
 def decoded(codec: Codec, codes: Tensor) -> Tensor:
@@ -65,6 +65,7 @@ def _parts(codec: Codec) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     return list(half.decoder.parameters()), before
 
 
+@on_device
 def make(settings: Settings) -> None:
     torch.manual_seed(settings.seed)
     codec = Codec()

@@ -91,7 +91,7 @@ class DualAR(nn.Module):
         self.fast_norm = nn.RMSNorm(fast.dim, fast.norm_eps)
         self.fast_output = nn.Linear(fast.dim, codes, bias=False)
         self.phone_head = nn.Linear(slow.dim, LATENTS_PER_FRAME * len(PHONES))
-        device = torch.device("cpu")
+        device = torch.get_default_device()
         self._slow_rotation = rotary_table(2048, slow.head_dim, slow.rope_base, device)
         self._fast_rotation = rotary_table(config.num_codebooks, fast.head_dim, fast.rope_base, device)
         self._offsets = torch.arange(config.num_codebooks) * codes

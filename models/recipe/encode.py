@@ -20,7 +20,7 @@ from common.messages import Array
 from models.recipe.codec import CODEC, Codec, padded_to_frames
 from models.recipe.corpus import Shard, shard_paths
 from models.recipe.settings import Settings, parse_settings
-from models.recipe.training import trained
+from models.recipe.training import on_device, trained
 
 ROWS = 16
 
@@ -44,12 +44,12 @@ def utterance_codes(shard: Shard) -> Iterator[Array]:
 @torch.inference_mode()
 def encode_shard(codec: Codec, shard: Shard) -> Array:
     """int16 [10, frames of all utterances]. Utterances of like length go through together."""
-    sounds = [padded_to_frames(torch.from_numpy(shard.sound(utterance))) for utterance in shard.utterances]
+    sounds = [padded_to_frames(torch.tensor(shard.sound(utterance))) for utterance in shard.utterances]
     order = sorted(range(len(sounds)), key=lambda index: len(sounds[index]))
     encoded: dict[int, Array] = {}
     for first in range(0, len(order), ROWS):
         chosen = order[first : first + ROWS]
-        codes = codec.encode(_rows([sounds[index] for index in chosen])).numpy().astype(np.int16)
+        codes = codec.encode(_rows([sounds[index] for index in chosen])).cpu().numpy().astype(np.int16)
         for row, index in enumerate(chosen):
             encoded[index] = codes[row, :, : len(sounds[index]) // CODEC.hop]
     return np.concatenate([encoded[index] for index in range(len(sounds))], 1)
@@ -59,6 +59,7 @@ def _rows(sounds: list[Tensor]) -> Tensor:
     return torch.nn.utils.rnn.pad_sequence(sounds, batch_first=True)
 
 
+@on_device
 def make(settings: Settings) -> None:
     torch.set_num_threads(settings.threads)
     codec = Codec().eval()

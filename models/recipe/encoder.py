@@ -17,7 +17,7 @@ from models.recipe.features import causal_log_mels
 from models.recipe.quantizer import Crops
 from models.recipe.settings import Settings, parse_settings
 from models.recipe.snake import for_training
-from models.recipe.training import Run, cosine, trained
+from models.recipe.training import Run, cosine, on_device, trained
 
 FRAMES, ROWS = 24, 3
 SHARPNESS = 12.0  # of the softmax over cosines by which codes are compared
@@ -75,6 +75,7 @@ def encoder_loss(codec: Codec, student: Student, sound: Tensor) -> tuple[Tensor,
     return latent + before + 0.3 * losses[0] + 0.3 * losses[1:].mean(), values
 
 
+@on_device
 def make(settings: Settings) -> None:
     torch.manual_seed(settings.seed)
     codec = Codec().eval().requires_grad_(False)

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from common.messages import Array
 from models.recipe.flite import SAMPLE_RATE
 
 FRONT_END = ((1024, 80), (320, 48))  # window and number of mels: one sharp in frequency, one sharp in time
@@ -20,26 +21,25 @@ FRONT_END_MELS = sum(mels for _, mels in FRONT_END)
 DISTANCES = ((1024, 80), (512, 64), (256, 32), (128, 16))
 
 
-@cache
 def mel_filters(mels: int, window: int, lowest: float = 40.0) -> Tensor:
     """Triangular filters even on the mel scale 2595 log10(1 + f / 700), each of sum 1. [mels, window / 2 + 1]"""
+    return torch.tensor(_filters(mels, window, lowest))
+
+
+@cache
+def _filters(mels: int, window: int, lowest: float) -> Array:
     top = 2595 * math.log10(1 + SAMPLE_RATE / 2 / 700)
     edges = np.linspace(2595 * math.log10(1 + lowest / 700), top, mels + 2)
     hertz = 700 * (10 ** (edges / 2595) - 1)
     bins = np.linspace(0, SAMPLE_RATE / 2, window // 2 + 1)
     left, centre, right = hertz[:-2, None], hertz[1:-1, None], hertz[2:, None]
     filters = np.maximum(0, np.minimum((bins - left) / (centre - left), (right - bins) / (right - centre)))
-    return torch.from_numpy(filters / np.maximum(filters.sum(1, keepdims=True), 1e-3)).float()
-
-
-@cache
-def _hann(window: int) -> Tensor:
-    return torch.hann_window(window)
+    return (filters / np.maximum(filters.sum(1, keepdims=True), 1e-3)).astype(np.float32)
 
 
 def magnitudes(sound: Tensor, window: int, hop: int) -> Tensor:
     """Absolute short-time spectrum without padding. [B, n] to [B, window / 2 + 1, T]"""
-    spectrum = torch.stft(sound, window, hop, window, _hann(window), center=False, return_complex=True)
+    spectrum = torch.stft(sound, window, hop, window, torch.hann_window(window), center=False, return_complex=True)
     return (spectrum.real.square() + spectrum.imag.square() + 1e-9).sqrt()
 
 

@@ -20,7 +20,7 @@ from models.recipe.encode import codes_path
 from models.recipe.muon import Muon
 from models.recipe.settings import Settings, parse_settings
 from models.recipe.tokenizer import write_configuration
-from models.recipe.training import Run, plateau, together
+from models.recipe.training import Run, on_device, plateau, together
 
 POSITIONS = 4400  # of a batch
 FAST_SHARE = 0.4  # of the frames of a batch are learned by the fast stack
@@ -80,6 +80,7 @@ def make(settings: Settings) -> None:
     together(train, settings)
 
 
+@on_device
 def train(settings: Settings) -> None:
     torch.manual_seed(settings.seed)
     model = DualAR(load_model_config(settings.work / "checkpoint"))

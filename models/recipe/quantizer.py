@@ -17,7 +17,7 @@ from models.recipe.corpus import Shard, Utterance, shard_paths
 from models.recipe.features import causal_log_mels
 from models.recipe.flite import PHONES, SAMPLE_RATE
 from models.recipe.settings import Settings, parse_settings
-from models.recipe.training import Run, cosine
+from models.recipe.training import Run, cosine, on_device
 
 FRAMES, ROWS = 40, 12
 DROPOUT = 0.3  # share of rows that are quantized with the first few residual codebooks only
@@ -48,7 +48,7 @@ class Crops:
             sound = shard.sound(utterance)[first * LATENT_HOP :][: sounds.shape[1]]
             sounds[row, : len(sound)] = sound * 10 ** rng.uniform(-0.15, 0.15)
             phones[row] = phones_at(utterance, first + phones.shape[1])[first:]
-        return torch.from_numpy(sounds), torch.from_numpy(phones)
+        return torch.tensor(sounds), torch.tensor(phones)
 
 
 def quantizer_loss(codec: Codec, usage: CodeUsage, sound: Tensor, phones: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -67,6 +67,7 @@ def quantizer_loss(codec: Codec, usage: CodeUsage, sound: Tensor, phones: Tensor
     return 10 * mel + quantization + 0.3 * phone, values
 
 
+@on_device
 def make(settings: Settings) -> None:
     torch.manual_seed(settings.seed)
     codec = Codec()

@@ -14,12 +14,13 @@ class Settings(msgspec.Struct, frozen=True):
     work: Path = Path("models/recipe/work")
     seed: int = 1
     threads: int = 1
+    device: str = "cpu"  # cuda: of all steps but the corpus, which Flite speaks on the CPU
     sentences: int = 32_000
     codec_shards: int = 6  # the codec learns from the first few shards of the corpus
     quantizer_steps: int = 1800
     decoder_steps: int = 8000
     encoder_steps: int = 9000
-    model_steps: int = 5000
+    model_steps: int = 4000
 
     @property
     def corpus(self) -> Path:

@@ -6,6 +6,7 @@ gradients.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -94,7 +95,7 @@ class Run:
     def _load(self) -> int:
         if not self.path.exists():
             return 0
-        state = torch.load(self.path, weights_only=True)
+        state = torch.load(self.path, "cpu", weights_only=True)
         self._modules.load_state_dict(state["modules"])
         for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
@@ -111,9 +112,20 @@ class Run:
             log.write(json.dumps(line) + "\n")
 
 
+def on_device(step: Callable[[Settings], None]) -> Callable[[Settings], None]:
+    """The step, in which tensors are on the device of the settings unless something else is said."""
+
+    @functools.wraps(step)
+    def run(settings: Settings) -> None:
+        with torch.device(settings.device):
+            step(settings)
+
+    return run
+
+
 def together(train: Callable[[Settings], None], settings: Settings) -> None:
     """Trains in as many processes as the settings allow threads: on CPUs better than the threads of one process."""
-    if settings.threads == 1:
+    if settings.threads == 1 or settings.device != "cpu":
         train(settings)
         return
     with tempfile.TemporaryDirectory() as meeting:
@@ -143,7 +155,7 @@ def trained(path: Path) -> dict[str, Tensor]:
     """
     if not path.exists():
         raise RuntimeError(f"{path} is missing: run the step before")
-    modules: dict[str, Tensor] = torch.load(path, weights_only=True)["modules"]
+    modules: dict[str, Tensor] = torch.load(path, "cpu", weights_only=True)["modules"]
     return modules
 
 

@@ -19,8 +19,10 @@ from gateway.prompt import Prompts
 from models.recipe import export
 from models.recipe.codec import CODEC, Codec, WholeRows
 from models.recipe.conversations import SHAPES, Conversations, Shape, Spoken
+from models.recipe.decoder import decoded
 from models.recipe.dual_ar import DualAR
-from models.recipe.encoder import code_losses
+from models.recipe.encoder import Student, code_losses, encoder_loss
+from models.recipe.features import spectral_distance
 from models.recipe.muon import orthogonalized
 from models.recipe.snake import TrainedSnake
 from models.recipe.text import _speakable, _tidy
@@ -179,3 +181,15 @@ def test_sentences_are_plain_and_of_known_words() -> None:
     assert not _speakable("The cat sat herre.", known)
     assert not _speakable("The cat sat 3 times here.", known)
     assert _tidy("\u201cThe  cat\u201d sat , here") == "The cat sat, here"
+
+
+def test_no_tensor_of_a_step_is_made_on_another_device(checkpoint: Path) -> None:
+    """On the device without memory, where a tensor of the CPU in between is an error as it would be on a GPU."""
+    with torch.device("meta"):
+        model, codec = DualAR(load_model_config(checkpoint)), Codec()
+        said = model.slow(torch.zeros(2, 11, 30, dtype=torch.int64))
+        assert model.fast(said.hidden[:, 0], torch.zeros(2, 10, dtype=torch.int64)).is_meta
+        sound = torch.zeros(2, 16 * CODEC.hop)
+        assert spectral_distance(decoded(codec, torch.zeros(2, 10, 16, dtype=torch.int64)), sound[:, -9600:])[0].is_meta
+        assert encoder_loss(codec, Student(codec), sound)[0].is_meta
+        assert codec.encode(sound).is_meta
