@@ -7,12 +7,6 @@ from pathlib import Path
 import pytest
 
 from common.checkpoint import CheckpointError, GenerationConfig, load_generation_config
-from common.config import ROOT
-
-
-def test_the_bundled_checkpoint_wants_short_turns_in_words() -> None:
-    config = load_generation_config(ROOT / "models" / "mini")
-    assert (config.normalize, config.turn_bytes, config.turns) == ("en", 110, 1)
 
 
 def test_without_the_file_or_with_nulls_there_is_no_bound(tmp_path: Path) -> None:
