@@ -23,11 +23,15 @@ from gateway.metrics import GatewayMetrics
 from gateway.server import Server
 from gateway.services import Gateway
 from gateway.streams import Stream
+from gateway.voices.bundled import NO_VOICES
 
 TESTS = Path(__file__).resolve().parents[2]
 TINY = TESTS / "data" / "checkpoint_tiny"
 MINI = TESTS.parent / "models" / "mini"
 TINY_MODEL = model.load(TINY)
+_BUNDLED = model.load(MINI)
+MINI_MODEL = _BUNDLED._replace(defaults=msgspec.structs.replace(_BUNDLED.defaults, turns=1), voices=NO_VOICES)
+"""The bundled model, as if it had been taught single turns only, and had no voices."""
 HOP, RATE = TINY_MODEL.hop, TINY_MODEL.sample_rate
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gateway_fakes import HOP, MINI, TINY_MODEL, FakeEngine, Player, fail, post, run, serving, speak, tone
+from gateway_fakes import HOP, MINI_MODEL, TINY_MODEL, FakeEngine, Player, fail, post, run, serving, speak, tone
 
 from common.config import Config, Scheduler
 from common.messages import Failure, Sampling
@@ -22,7 +22,6 @@ from gateway.services import engine_bounds
 from gateway.sound import to_int16
 from gateway.streams import Chunk, End, Pause
 
-MINI_MODEL = model.load(MINI)
 SENTENCES = [f"This is the sentence with the number {word} in it." for word in ("one", "two", "three", "four", "five")]
 TEXT = " ".join(SENTENCES)
 LONG = "It was the best of times, it was the worst of times. " * 60
@@ -380,7 +379,7 @@ def test_a_text_in_letters_the_model_does_not_have_is_refused_by_that_model_only
 
 def test_numbers_are_read_out_for_a_checkpoint_that_asks_for_it_unless_told_otherwise(tmp_path: Path) -> None:
     async def test() -> None:
-        said = {(MINI, True): "five dollars", (MINI, False): "$5", (None, True): "$5", (None, False): "$5"}
+        said = {(True, True): "five dollars", (True, False): "$5", (False, True): "$5", (False, False): "$5"}
         for (bundled, normalize), words in said.items():
             served = MINI_MODEL if bundled else TINY_MODEL
             async with serving(tmp_path, served) as client:

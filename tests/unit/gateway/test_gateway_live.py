@@ -13,14 +13,12 @@ import msgspec
 import numpy as np
 import pytest
 from aiohttp import WSMsgType
-from gateway_fakes import HOP, MINI, Client, Player, fail, run, serving, speak, tone
+from gateway_fakes import HOP, MINI_MODEL, Client, Player, fail, run, serving, speak, tone
 
 from common.messages import Failure
-from gateway import model
 from gateway.doors import live
 from gateway.sound import to_int16
 
-MINI_MODEL = model.load(MINI)
 LIVEKIT = {"User-Agent": "livekit-plugins-fishaudio/1.8.9"}
 PCM = {"format": "pcm", "sample_rate": 16000}
 
