@@ -81,8 +81,8 @@ def test_a_voice_is_created_found_changed_spoken_with_and_deleted(fish: Scenario
 
 def test_the_former_client_manages_voices(fish_legacy: Scenario, recording: str) -> None:
     result = fish_legacy("voices", recording=recording)
-    assert result["created"] == ["Ben", "trained"]
-    assert result["listed"] == [["Ben", "Of the tests."]]
+    assert result["created"] == ["Cora", "trained"]
+    assert result["listed"] == [["Cora", "Of the tests."]]
     assert_sound(result["spoken"]["sound"], MODEL_RATE)
     assert result["after"]["status"] == 404
 

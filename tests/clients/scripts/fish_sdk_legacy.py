@@ -61,9 +61,9 @@ def voices(base: str, key: str, recording: str) -> dict[str, Any]:
     """A voice from its creation to its end."""
     session = Session(key, base_url=base)
     samples = [Path(recording).read_bytes()]
-    voice = session.create_model(title="Ben", voices=samples, texts=["What is said."])
+    voice = session.create_model(title="Cora", voices=samples, texts=["What is said."])
     session.update_model(voice.id, description="Of the tests.")
-    listed = session.list_models(title="Ben")
+    listed = session.list_models(title="Cora")
     spoken = heard(session.tts(TTSRequest(text="Hello there.", reference_id=voice.id, format="wav")))
     session.delete_model(voice.id)
     return {
