@@ -25,7 +25,7 @@ from models.recipe.quantizer import phones_at
 
 NOTHING = -100  # the target of what is not learned
 NAMED = 0.35  # share of single speakers that have a tag without need
-STRANGERS = 0.15  # share of single speakers who are not those of the references
+STRANGERS = 0.15  # share of single speakers who are the last one: beside one reference, somebody else
 FRAME_NOISE, CODE_NOISE = 0.16, 0.06  # at most this share of past frames, this share of their residual codes
 
 

@@ -11,8 +11,6 @@ import argparse
 import base64
 import io
 import json
-import time
-import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -30,15 +28,14 @@ from models.recipe.export import REFERENCE_VOICES
 from models.recipe.flite import SAMPLE_RATE, VOICES, Flite
 from models.recipe.judge import Judge
 from models.recipe.measures import clicks, end_silences, loudness, mel_distance, pitch, timbre
+from models.recipe.server import Server
 from models.recipe.test_sentences import CLIP, NUMBERS, PARAGRAPH, TEST_SENTENCES
 from vocoder_worker.encode_job import TorchEncodeJob
 from vocoder_worker.streaming import StreamState
 from vocoder_worker.weights import load_decoder, load_encoder, read_weights
 
-SEED = 1
 TOO_SHORT, TOO_LONG = 0.6, 1.6  # of the teacher's time
 FEW = 20  # sentences that tell what a teacher sounds like
-WORK = ("shoal_step_seconds_sum", "shoal_vocoder_call_seconds_sum")  # metrics: seconds of the workers
 CLONED = 30  # sentences spoken by a cloned voice
 
 Speak = Callable[[str], Array]
@@ -74,37 +71,6 @@ class Speaker(NamedTuple):
         steps = [abs(np.log(max(self.pitch, 1) / one.pitch)) for one in (right, other)]
         spectra = [np.linalg.norm(self.timbre - one.timbre) for one in (right, other)]
         return bool(steps[0] < steps[1] and spectra[0] < spectra[1])
-
-
-class Server:
-    """A running server, as any client sees it. ``voice``: the fields of a request that choose one.
-
-    Counts ``seconds`` until replies were complete, ``sound_seconds`` of these, and ``work_seconds`` of the workers.
-    """
-
-    def __init__(self, url: str, voice: dict[str, object]) -> None:
-        self._url, self._voice = url.rstrip("/"), voice
-        self.seconds = self.sound_seconds = self.work_seconds = 0.0
-
-    def __call__(self, text: str) -> Array:
-        body = {"text": text, "format": "wav", "seed": SEED, **self._voice}
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self._url}/v1/tts", json.dumps(body).encode(), headers)
-        worked, begin = self._worked(), time.monotonic()
-        with urllib.request.urlopen(request, timeout=120) as reply:
-            sound, rate = soundfile.read(io.BytesIO(reply.read()), dtype="float32")
-        if rate != SAMPLE_RATE:
-            raise RuntimeError(f"the server speaks at {rate} Hz, the miniature at {SAMPLE_RATE}")
-        self.seconds += time.monotonic() - begin
-        self.sound_seconds += len(sound) / SAMPLE_RATE
-        self.work_seconds += self._worked() - worked
-        return sound
-
-    def _worked(self) -> float:
-        """Seconds of AR steps and vocoder calls since the server's start."""
-        with urllib.request.urlopen(f"{self._url}/metrics", timeout=10) as reply:
-            lines = reply.read().decode().splitlines()
-        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(WORK))
 
 
 class Teacher:
@@ -200,12 +166,13 @@ def evaluate(url: str, checkpoint: Path, count: int) -> tuple[dict[str, Score], 
     figures: dict[str, float] = {}
     for name, voice in REFERENCE_VOICES.items():
         teacher, right, other = teachers[voice], speakers[voice], speakers[1 - voice]
-        server, codec = Server(url, {"reference_id": name}), Resynthesis(teacher, checkpoint)
+        server, clone = Server(url, {"reference_id": name}), Server(url, clip_of(teacher))
+        codec, worked = Resynthesis(teacher, checkpoint), server.worked()
         systems: list[tuple[str, list[str], Speak]] = [
             ("teacher", sentences, teacher),
             ("codec", sentences, codec),
             ("served", sentences, server),
-            ("cloned", sentences[:CLONED], Server(url, clip_of(teacher))),
+            ("cloned", sentences[:CLONED], clone),
             ("numbers", NUMBERS, server),
             ("paragraph", [PARAGRAPH], server),
         ]
@@ -213,9 +180,9 @@ def evaluate(url: str, checkpoint: Path, count: int) -> tuple[dict[str, Score], 
             scores[f"{name}, {system}"] = score(texts, speak, teacher, right, other, judge)
         distances = [mel_distance(codec(text), teacher(text)) for text in sentences[:FEW]]
         figures[f"{name}, mel distance of the codec in dB"] = float(np.mean(distances))
-        per_second = {"the workers' work": server.work_seconds, "waiting": server.seconds}
-        for what, seconds in per_second.items():
-            figures[f"{name}, seconds of {what} per second of speech"] = seconds / server.sound_seconds
+        spoken = server.sound_seconds + clone.sound_seconds
+        figures[f"{name}, seconds of the workers' work per second of speech"] = (server.worked() - worked) / spoken
+        figures[f"{name}, seconds of waiting per second of speech"] = (server.seconds + clone.seconds) / spoken
     return scores, figures
 
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import numpy as np
 import soundfile
+import torch
 from matplotlib import pyplot
 
 from common.messages import Array
-from models.recipe.evaluate import Server
 from models.recipe.export import REFERENCE_VOICES
+from models.recipe.features import magnitudes
 from models.recipe.flite import SAMPLE_RATE
+from models.recipe.server import Server
 
 TEXT = "The tide comes in, and a thousand small fish turn as one."
+WINDOW = 512  # samples
 DARKEST = -70.0  # dB below the loudest
 
 
@@ -25,10 +27,9 @@ def draw(sounds: dict[str, Array], path: Path) -> None:
     """One spectrogram below the other, all on the same clock."""
     figure, rows = pyplot.subplots(len(sounds), 1, figsize=(9, 2 * len(sounds)), sharex=True, squeeze=False)
     for axes, (name, sound) in zip(rows[:, 0], sounds.items(), strict=True):
-        power, hertz, seconds, _ = axes.specgram(sound, NFFT=512, noverlap=384, Fs=SAMPLE_RATE, pad_to=1024)
-        axes.clear()
-        levels = 10 * np.log10(power / power.max() + 1e-12)
-        axes.pcolormesh(seconds, hertz / 1000, levels, vmin=DARKEST, cmap="magma", shading="gouraud", rasterized=True)
+        levels = 20 * magnitudes(torch.from_numpy(sound)[None], WINDOW, WINDOW // 4)[0].log10()
+        extent = (0, len(sound) / SAMPLE_RATE, 0, SAMPLE_RATE / 2000)
+        axes.imshow(levels - levels.max(), vmin=DARKEST, cmap="magma", origin="lower", aspect="auto", extent=extent)
         axes.set_ylabel(f"{name}, kHz")
         axes.spines[["top", "right"]].set_visible(False)
     rows[-1, 0].set_xlabel("seconds")

@@ -19,6 +19,7 @@ def test_it_is_small() -> None:
 
 def test_it_is_what_the_recipe_exports() -> None:
     generation = load_generation_config(MINI)
+    assert (generation.normalize, generation.turn_bytes, generation.turns) == ("en", 110, 3)
     assert all(getattr(generation, name) == value for name, value in GENERATION.items())
     codec, prompts = load_codec_config(MINI), Prompts(MINI, load_model_config(MINI).semantic_begin_id)
     voices = bundled.load(MINI, codec.codebook_sizes, prompts)
