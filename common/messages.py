@@ -186,6 +186,14 @@ class Codes(Body, frozen=True):
     spans: list[FrameSpan]
 
 
+class Rested(Body, frozen=True):
+    """All turns of an open request, extended so many times, are spoken in ``frames`` frames."""
+
+    request: str
+    frames: int
+    extended: int
+
+
 class Ended(Body, frozen=True):
     """A request has ended with ``frames`` frames in all; those still on their way belong to it."""
 
@@ -334,6 +342,7 @@ AnyBody: TypeAlias = (
     | Credit
     | EncodeAudio
     | Codes
+    | Rested
     | Ended
     | Encoded
     | GroupState

@@ -52,8 +52,7 @@ class Conversation:
         self._planner = Planner(prompts, reply, bounds)
         self._pending: deque[str] = deque()
         self._more = True  # to be said
-        self._flushed = False
-        self._dry = True  # nothing has come since the last pause
+        self._at_rest = True  # nothing has been said since the last pause
         self._parts: deque[Part] = deque()
         self._started = 0
         self._said = 0  # UTF-8 bytes
@@ -74,25 +73,21 @@ class Conversation:
         return self._frames + sum(part.stream.frames for part in self._parts)
 
     @property
+    def at_rest(self) -> bool:
+        """Whether all that was said so far has been spoken and read."""
+        return self._at_rest
+
+    @property
     def pending(self) -> int:
         """Characters that no engine request has yet."""
         return sum(map(len, self._pending))
 
     def say(self, turns: list[str]) -> None:
         """Speak this after what was said before."""
+        self._at_rest = False
         self._pending.extend(turns)
         self._said += sum(len(turn.encode()) for turn in turns)
         self._changed.set()
-
-    def flush(self) -> None:
-        """What was said is all for now: its sound is not to wait for more.
-
-        Only the end of an engine request tells that its sound is whole. So an open one is ended, if the next is sure to
-        have the same voice.
-        """
-        if self._reply.references:
-            self._flushed = True
-            self._changed.set()
 
     def finish(self) -> None:
         """Nothing more will be said."""
@@ -151,10 +146,9 @@ class Conversation:
         part = self._parts[0]
         item = part.stream.poll()
         if isinstance(item, Chunk):
-            self._dry = False
             return item._replace(first=part.first + item.first)
         if item is None:
-            return None
+            return self._quiet() if part.stream.at_rest else None
         return self._part_over(part, item)
 
     def _quiet(self) -> Pause | End | None:
@@ -163,9 +157,9 @@ class Conversation:
             return None
         if not self._more:
             return End("length" if self._cut else "stop", self._frames, None)
-        if self._dry:
+        if self._at_rest:
             return None
-        self._dry, self._flushed = True, False
+        self._at_rest = True
         return Pause()
 
     def _part_over(self, part: Part, end: End) -> End | None:
@@ -207,11 +201,9 @@ class Conversation:
 
     async def _start(self) -> None:
         first = self._generated
-        more = self._more and not self._flushed
         texts = list(self._pending)
         long = sum(map(len, texts)) > LONG_TO_TOKENISE
-        plan = await aside(long, self._planner.plan, texts, more, self._said, first)
-        self._flushed = False
+        plan = await aside(long, self._planner.plan, texts, self._more, self._said, first)
         for _ in plan.texts:
             self._pending.popleft()
         reply = self._reply
@@ -249,10 +241,9 @@ class Conversation:
             part.texts.append(self._pending.popleft())
             prompts.append(prompt)
         now = self._loop.time()
-        last = bool(self._pending) or not self._more or self._flushed or now >= self._rest_ends(part)
+        last = bool(self._pending) or not self._more or now >= self._rest_ends(part)
         if not prompts and not last:
             return
         part.open, part.extended = not last, now
-        self._flushed = False
         self.prompt_tokens += sum(prompt.shape[1] for prompt in prompts)
         part.stream.extend(prompts, last)

@@ -38,6 +38,7 @@ from common.messages import (
     Message,
     Ping,
     Pong,
+    Rested,
     Submit,
     Vocode,
     VocoderAddress,
@@ -250,6 +251,9 @@ class Engine:
             link.try_send(Pong())
         elif isinstance(body, Codes):
             self._on_codes(body, message.arrays[0])
+        elif isinstance(body, Rested):
+            if body.request in self._streams:
+                self._streams[body.request].rest(body)
         elif isinstance(body, Ended):
             if body.request in self._streams:
                 self._streams[body.request].end(body)

@@ -57,6 +57,8 @@ class Session:
         cause = None if error is None else _cause(error)
         if error is not None:
             self.reason = _reason(error)
+        if self.reason == "cancelled" and self.stream is not None and self.stream.at_rest:
+            self.reason, cause = "stop", None  # there was nothing left to break off
         if self.stream is not None:
             self.stream.close(self.reason)
             self.client.count_sound(self.stream.received / self._gateway.model.frame_rate)

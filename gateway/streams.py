@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol
 
-from common.messages import Array, Ended, Failure, FinishReason, FrameSpan
+from common.messages import Array, Ended, Failure, FinishReason, FrameSpan, Rested
 
 
 class Chunk(NamedTuple):
@@ -38,6 +38,9 @@ class Source(Protocol):
     @property
     def received(self) -> int: ...
 
+    @property
+    def at_rest(self) -> bool: ...
+
     async def next(self) -> Chunk | Pause | End: ...
 
     def read_up_to(self, frame: int) -> None: ...
@@ -67,6 +70,8 @@ class Stream:
         self._give_credit, self._on_close, self._on_extend = give_credit, on_close, on_extend
         self._chunks: deque[Chunk] = deque()
         self._received = 0
+        self._extended = 0  # times
+        self._rested: int | None = None  # frames in all, until more is said
         self._ended: Ended | None = None
         self._finished = False
 
@@ -74,6 +79,11 @@ class Stream:
     def received(self) -> int:
         """Frames that have come."""
         return self._received
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether all that was said so far has been spoken and read."""
+        return self._rested == self._received and not self._chunks
 
     @property
     def begun(self) -> bool:
@@ -103,6 +113,12 @@ class Stream:
             data = data[len(data) // span.frames * again :]
             self._chunks.append(Chunk(self._received, new, data))
             self._received += new
+            self.changed.set()
+
+    def rest(self, rested: Rested) -> None:
+        """The engine says that all is spoken; unless more was said since."""
+        if rested.extended == self._extended:
+            self._rested = rested.frames
             self.changed.set()
 
     def end(self, ended: Ended) -> None:
@@ -135,6 +151,8 @@ class Stream:
 
     def extend(self, prompts: list[Array], last: bool) -> None:
         """More turns for a request that is open, int32 [11, positions] each; after the ``last`` it is no longer."""
+        self._extended += 1
+        self._rested = None
         self._on_extend(self.request, prompts, last)
 
     def read_up_to(self, frame: int) -> None:

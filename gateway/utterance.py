@@ -65,8 +65,6 @@ class Utterance:
             ApiError: it holds a reserved token.
         """
         self._add(self._script.flush())
-        if self._conversation is not None:
-            self._conversation.flush()
 
     async def stop(self) -> None:
         """That was all.

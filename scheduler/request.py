@@ -40,6 +40,7 @@ class Request:
         self.max_frames = body.max_frames
         self.turns = _split(body.turns, prompt)  # int32 [11, positions] each
         self.open = body.open  # more turns may come
+        self.extended = 0  # times
         self.prompt_tokens = prompt.shape[1] + body.room  # of all turns, those to come included
         self.resting_since: float | None = None  # all turns so far are spoken, and more may come
         self.arrived = arrived
@@ -149,6 +150,7 @@ class Request:
     def extend(self, turns: list[int], prompt: Array, last: bool) -> bool:
         """Add turns. Whether anything is left to speak; after ``last``, a request at rest may have ended by this."""
         self.turns.extend(_split(turns, prompt))
+        self.extended += 1
         self.open = not last
         if self.resting_since is not None:
             self._wake()

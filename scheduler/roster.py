@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.messages import Array, Ended, Extend, Failure, FinishReason
+from common.messages import Array, Ended, Extend, Failure, FinishReason, Rested
 from scheduler.journal import Journal
 from scheduler.observer import Observer
 from scheduler.outbox import Outbox
@@ -57,6 +57,7 @@ class Roster:
         request.ar.end_turn(request)
         if request.resting_since is not None:
             self._resting[request.id] = request
+            self._outbox.send(request.gateway, Rested(request.id, request.frames, request.extended))
 
     def extend(self, request: Request, body: Extend, prompt: Array) -> None:
         """More turns for an open request; or the word that none come, which ends one at rest."""

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from common.config import Config
 from common.config import Gateway as Settings
-from common.messages import Array, Ended, Failure, FinishReason, FrameSpan, Submit
+from common.messages import Array, Ended, Failure, FinishReason, FrameSpan, Rested, Submit
 from gateway import model
 from gateway.engine import EngineError
 from gateway.metrics import GatewayMetrics
@@ -112,6 +112,10 @@ class Player:
         data = tone(frames, self.frames) if audio else codes(frames, self.frames)
         self.stream.add(FrameSpan(self.stream.request, self.frames, frames), data)
         self.frames += frames
+
+    def rest(self, extended: int = 0) -> None:
+        """All turns are spoken, those of so many extensions too."""
+        self.stream.rest(Rested(self.stream.request, self.frames, extended))
 
     def end(self, reason: FinishReason = "stop", failure: Failure | None = None) -> None:
         self.stream.end(Ended(self.stream.request, reason, self.frames, failure))

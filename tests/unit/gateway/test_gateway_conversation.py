@@ -17,7 +17,6 @@ from gateway import conversation as module
 from gateway import model
 from gateway.conversation import Conversation
 from gateway.plan import Reply
-from gateway.prompt import Reference
 from gateway.services import engine_bounds
 from gateway.sound import to_int16
 from gateway.streams import Chunk, End, Pause
@@ -318,22 +317,31 @@ def test_an_open_request_without_room_is_ended_and_another_goes_on() -> None:
     run(test)
 
 
-def test_after_a_flush_the_request_is_ended_if_the_voice_is_sure_to_stay() -> None:
+def test_the_reader_hears_that_all_is_spoken_while_the_request_stays_open() -> None:
     async def test() -> None:
-        voice = Reference("Said.", np.zeros((10, 4), np.int16))
-        for references, ended in (([voice], True), ([], False)):
-            engine, players = FakeEngine(), []
-            engine.plan = held(players)
-            talking = talk(engine, references=references)
-            task = await settle(talking)
-            talking.say(["One."])
-            await asyncio.sleep(0.03)
-            talking.flush()
-            await asyncio.sleep(0.03)
-            assert engine.extended == ([("r", [], True)] if ended else [])
-            task.cancel()
-            talking.close()
-            assert engine.closed == ["cancelled"]
+        engine, players = FakeEngine(), []
+        engine.plan = held(players)
+        talking = talk(engine)
+        talking.say(["One."])
+        task = await settle(talking)
+        players[0].give(2)
+        assert (await task).frames == 2
+        players[0].rest()
+        assert isinstance(await talking.next(), Pause)
+        assert talking.at_rest
+        talking.say(["Two."])
+        assert not talking.at_rest
+        task = await settle(talking)
+        players[0].rest()  # of before, and late
+        await asyncio.sleep(0.03)
+        assert not task.done()
+        players[0].give(3)
+        assert (await task)[:2] == (2, 3)
+        players[0].rest(extended=1)
+        assert isinstance(await talking.next(), Pause)
+        assert (len(engine.submitted), len(engine.extended)) == (1, 1)
+        talking.close()
+        assert engine.closed == ["cancelled"]
 
     run(test)
 

@@ -273,6 +273,29 @@ def test_barge_in_frees_the_engine_at_once(tmp_path: Path, how: str) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("stop", [True, False])
+def test_who_leaves_when_all_is_spoken_has_cancelled_nothing(tmp_path: Path, stop: bool) -> None:
+    async def spoken(player: Player) -> None:
+        player.give(3)
+        player.rest()
+
+    async def test() -> None:
+        async with serving(tmp_path) as client, connected(client) as socket:
+            client.engine.plan = spoken
+            await socket.start(text="All that I wanted to hear. ")
+            await socket.receive()
+            if stop:
+                await socket.send("stop")
+            await socket.raw.close()
+            await eventually(lambda: not client.engine.in_flight)
+            assert client.engine.closed == ["stop"]
+            labels = {"api": "live", "format": "pcm"}
+            assert client.registry.get_sample_value("shoal_requests_total", labels | {"outcome": "stop"}) == 1
+            assert client.registry.get_sample_value("shoal_cancels_total", {"cause": "disconnect"}) == 0
+
+    run(test)
+
+
 @pytest.mark.parametrize(
     ("sent", "code"),
     [

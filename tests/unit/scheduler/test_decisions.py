@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from common.config import Scheduler as Settings
-from common.messages import StepPlan
+from common.messages import Rested, StepPlan
 from scheduler.costs import LinearCost
 from scheduler.policy import first_chunk
 from tests.unit.scheduler.world import World
@@ -219,3 +219,18 @@ def test_prices_are_learned() -> None:
         cost.add(0.004 + 0.00005 * rows + 0.0000123 * tokens, rows, tokens)
     assert cost.predict(64, 0) == pytest.approx(0.0072, rel=0.05)
     assert cost.predict(64, 1000) == pytest.approx(0.0195, rel=0.05)
+
+
+def test_a_gateway_hears_when_all_turns_of_an_open_request_are_spoken() -> None:
+    world = make_world(Settings())
+    request = world.submit([4, 4], [3, 5], room=10)
+    world.settle()
+    assert world.rested[request] == Rested(request, 5, extended=0)
+    world.extend(request, [2], [9], last=False)
+    world.settle()
+    assert world.rested[request] == Rested(request, 9, extended=1)
+    assert request not in world.ended
+    assert world.sound[request] == 9
+    world.extend(request, [], [], last=True)
+    world.settle()
+    assert (world.ended[request].reason, world.ended[request].frames) == ("stop", 9)

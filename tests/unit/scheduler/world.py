@@ -24,6 +24,7 @@ from common.messages import (
     Ended,
     Extend,
     Prefill,
+    Rested,
     Sampling,
     Shutdown,
     StepDone,
@@ -57,6 +58,7 @@ class Job(NamedTuple):
     body: Submit
     ends: list[int]
     prompts: list[Array]
+    said: list[int]  # at which frame all turns end that were there at first, and after each extension
 
     @property
     def sequence(self) -> Array:
@@ -228,6 +230,7 @@ class World:
         self.gateways = ["gateway-0"]
         self.sound: dict[str, int] = {}  # frames a gateway got as sound
         self.codes: dict[str, list[Array]] = {}
+        self.rested: dict[str, Rested] = {}
         self.ended: dict[str, Ended] = {}
         self.encoded: dict[str, Encoded] = {}
 
@@ -301,7 +304,7 @@ class World:
         prompt = np.full((11, sum(turns)), voice, np.int32)
         prompt[0] = np.arange(sum(turns))
         prompts = np.split(prompt, np.cumsum(turns)[:-1], 1)
-        self.jobs[request] = self.by_seed[seed] = Job(body, ends, prompts)
+        self.jobs[request] = self.by_seed[seed] = Job(body, ends, prompts, [ends[-1]])
         self.core.submit(self.gateways[0], body, prompt, self.now)
         self.carry_out()
         return request
@@ -311,7 +314,7 @@ class World:
         request = self.name("request")
         sampling = Sampling(0.0, 0.0, 1.0, 1, len(self.by_seed) + 1)
         body = Submit(request, "audio", False, sampling, frames + 1, [0], None)
-        self.jobs[request] = self.by_seed[sampling.seed] = Job(body, [frames], [np.empty((11, 0), np.int32)])
+        self.jobs[request] = self.by_seed[sampling.seed] = Job(body, [frames], [np.empty((11, 0), np.int32)], [frames])
         codes = np.array([codes_of(sampling.seed, frame) for frame in range(frames)])
         self.core.vocode(self.gateways[0], Vocode(request), codes, self.now)
         self.carry_out()
@@ -321,6 +324,7 @@ class World:
         """More turns for an open request."""
         prompt = np.full((11, sum(turns)), 9, np.int32)
         self.jobs[request].ends.extend(ends)
+        self.jobs[request].said.append(self.jobs[request].ends[-1])
         self.jobs[request].prompts.extend(np.split(prompt, np.cumsum(turns)[:-1], 1) if turns else [])
         self.core.extend(request, Extend(request, turns, last), prompt)
         self.carry_out()
@@ -379,6 +383,9 @@ class World:
                 self.vocoders[peer].accept(body, arrays[0], self.jobs)
             elif isinstance(body, EncodeAudio):
                 self.vocoders[peer].clips.append(body.request)
+            elif isinstance(body, Rested):
+                assert body.frames == self.jobs[body.request].said[body.extended]
+                self.rested[body.request] = body
             elif isinstance(body, Ended):
                 self._on_ended(body)
             elif isinstance(body, Codes):
