@@ -96,26 +96,32 @@ class PagedAttention:
 
 
 class FrameAttention:
-    """Causal attention of the fast stack within one frame.
+    """Causal attention of the fast stack within one frame, called once per layer and pass.
 
-    The cache is ``[layers, batch, 2 * kv_heads, codebooks, head_dim]``; a call adds ``length`` positions from ``start``
-    on. Either ``start`` is 0 or ``length`` is 1.
+    Args:
+        kv: room for keys and values, ``[layers, batch, 2 * kv_heads, codebooks, head_dim]``; needs no initial value.
     """
 
-    def __init__(self, cache: Tensor, start: int, length: int) -> None:
-        self._cache, self._start, self._length = cache, start, length
-        self._mask: Tensor | None = None
+    def __init__(self, kv: Tensor) -> None:
+        self.positions = range(0)
+        self._batch, self._kv_heads = kv.shape[1], kv.shape[2] // 2
+        keys, values = kv.chunk(2, 2)
+        self._keys, self._values = keys.unbind(0), values.unbind(0)
+        self._places = [layer.unbind(2) for layer in kv.unbind(0)]
+
+    def advance(self, length: int) -> None:
+        """The next pass is over so many further positions; only the first may be over more than one."""
+        self.positions = range(self.positions.stop, self.positions.stop + length)
 
     def __call__(self, layer: int, qkv: Tensor) -> Tensor:
         """qkv [batch * length, heads + 2 * kv_heads, head_dim]: [batch * length, heads * head_dim]."""
-        cache, length = self._cache[layer], self._length
-        batch, both = cache.shape[:2]
-        heads = qkv.shape[1] - both
-        new = qkv[:, heads:].view(batch, length, both, -1).transpose(1, 2)
-        cache.narrow(2, self._start, length).copy_(new)
-        if length > 1 and self._mask is None:
-            positions = torch.arange(length, device=cache.device)[None]
-            self._mask = causal_mask(positions, length, heads // (both // 2), cache.dtype)
-        k, v = cache.narrow(2, 0, self._start + length).chunk(2, 1)
-        out = F.scaled_dot_product_attention(fold_heads(qkv[:, :heads], batch, both // 2), k, v, attn_mask=self._mask)
-        return unfold_heads(out, length)
+        length, end = len(self.positions), self.positions.stop
+        heads, mask = qkv.shape[1] - 2 * self._kv_heads, None
+        for position in self.positions:
+            self._places[layer][position].copy_(qkv[position % length :: length, heads:])
+        q = fold_heads(qkv[:, :heads], self._batch, self._kv_heads)
+        if length > 1:
+            at = torch.arange(length, device=qkv.device)[None]
+            mask = causal_mask(at, length, heads // self._kv_heads, qkv.dtype)
+        k, v = self._keys[layer].narrow(2, 0, end), self._values[layer].narrow(2, 0, end)
+        return unfold_heads(F.scaled_dot_product_attention(q, k, v, attn_mask=mask), length)

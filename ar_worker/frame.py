@@ -10,14 +10,12 @@ from torch import Tensor
 from ar_worker.model import DualAr
 from ar_worker.sampling import Filter, Uniforms, draw, rank
 
-REPETITION_TEMPERATURE = 1.0
-REPETITION_TOP_P = 0.9
-
 
 class FrameParams(NamedTuple):
-    """How to draw a frame, one row each. Slow and fast filters share top_p; a greedy one has top_k 1."""
+    """How to draw a frame, one row each: the main token, once more where it repeats itself, and the nine codes."""
 
     slow: Filter
+    again: Filter
     fast: Filter
     window: Tensor  # int64 [B, 10], recent main tokens
     checked: Tensor  # bool [B], whether the window is consulted
@@ -34,28 +32,26 @@ def draw_frame(model: DualAr, x: Tensor, params: FrameParams, uniforms: Uniforms
     token = draw_token(model, logits, params, uniforms)
     config = model.config
     code = (token - config.semantic_begin_id).clamp(0, config.codebook_size - 1)
-    cache = model.fast_cache(x.shape[0])
+    attend = model.frame_attention(x.shape[0])
     columns = [token, code]
-    logits = model.fast_first(hidden, code, cache)
+    logits = model.fast_first(hidden, code, attend)
     for codebook in range(1, config.num_codebooks):
         ranked = rank(logits, params.ranks)
         code = draw(ranked, params.fast, uniforms(ranked.ids, codebook, 0))
         columns.append(code)
         if codebook < config.num_codebooks - 1:
-            logits = model.fast_next(code, codebook, cache)
+            logits = model.fast_next(code, attend)
     return torch.stack(columns, 1)
 
 
 def draw_token(model: DualAr, logits: Tensor, params: FrameParams, uniforms: Uniforms) -> Tensor:
     """The main token of each row, int64 [B], from candidate logits [B, n].
 
-    A semantic token that stands in the window is replaced by a second draw, at temperature 1 and top_p 0.9; the
-    second one is not checked.
+    A semantic token that stands in the window is replaced by a second draw, which is not checked.
     """
     ranked = rank(logits, params.ranks)
-    ids = model.candidates[ranked.ids]
-    token = model.candidates[draw(ranked, params.slow, uniforms(ids, 0, 0))]
-    high = Filter(REPETITION_TEMPERATURE, REPETITION_TOP_P, params.slow.top_k)
-    other = model.candidates[draw(ranked, high, uniforms(ids, 0, 1))]
+    ranked = ranked._replace(ids=model.candidates.take(ranked.ids))
+    token = draw(ranked, params.slow, uniforms(ranked.ids, 0, 0))
+    other = draw(ranked, params.again, uniforms(ranked.ids, 0, 1))
     repeated = (params.window == token[:, None]).any(1) & params.checked & (token != model.config.im_end_id)
     return torch.where(repeated, other, token)

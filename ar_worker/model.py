@@ -119,29 +119,30 @@ class DualAr:
         logits = self._rows.linear(normed, self._weights.head).float()
         return logits, normed if self.config.norm_fastlayer_input else x
 
-    def fast_cache(self, batch: int) -> Tensor:
-        """Keys and values of the fast stack for one frame of ``batch`` rows; needs no initial value."""
+    def frame_attention(self, batch: int) -> FrameAttention:
+        """What the passes of the fast stack over one frame of ``batch`` rows attend by."""
         config, table = self.config.fast, self._weights.fast_embeddings
         shape = (config.n_layer, batch, 2 * config.n_kv_head, self.config.num_codebooks, config.head_dim)
-        return torch.empty(shape, dtype=table.dtype, device=table.device)
+        return FrameAttention(torch.empty(shape, dtype=table.dtype, device=table.device))
 
-    def fast_first(self, hidden: Tensor, code: Tensor, cache: Tensor) -> Tensor:
+    def fast_first(self, hidden: Tensor, code: Tensor, attend: FrameAttention) -> Tensor:
         """Positions 0 (``hidden`` [B, dim]) and 1 (``code`` int64 [B] of codebook 0): logits of codebook 1."""
         if self._weights.project_in is not None:
             hidden = self._rows.linear(hidden, self._weights.project_in, self._weights.project_in_bias)
         x = torch.stack([hidden, F.embedding(code, self._weights.fast_embeddings)], 1)
-        return self._fast_pass(x, 0, cache)
+        return self._fast_pass(x.flatten(0, 1), 2, attend)
 
-    def fast_next(self, code: Tensor, codebook: int, cache: Tensor) -> Tensor:
-        """``code`` int64 [B] of ``codebook``: logits float32 [B, codebook_size] of the next codebook."""
-        return self._fast_pass(F.embedding(code, self._weights.fast_embeddings).unsqueeze(1), codebook + 1, cache)
+    def fast_next(self, code: Tensor, attend: FrameAttention) -> Tensor:
+        """The next position (``code`` int64 [B] of its codebook): logits float32 [B, codebook_size] of the codebook
+        after it."""
+        return self._fast_pass(F.embedding(code, self._weights.fast_embeddings), 1, attend)
 
-    def _fast_pass(self, x: Tensor, start: int, cache: Tensor) -> Tensor:
-        batch, length, dim = x.shape
-        rotation = self._fast_rotation.narrow(0, start, length).unsqueeze(1)
+    def _fast_pass(self, x: Tensor, length: int, attend: FrameAttention) -> Tensor:
+        """x [B * length, dim], the next ``length`` positions of each row."""
+        attend.advance(length)
+        rotation = self._fast_rotation[attend.positions.start : attend.positions.stop, None]
         if length > 1:
-            rotation = rotation.repeat(batch, 1, 1)
-        attend = FrameAttention(cache, start, length)
-        x = self._fast(x.view(batch * length, dim), rotation, attend).view(batch, length, dim)[:, -1]
+            rotation = rotation.repeat(len(x) // length, 1, 1)
+        x = self._fast(x, rotation, attend)[length - 1 :: length]
         x = rms_norm(x, self._weights.fast_norm, self._fast.eps)
         return self._rows.linear(x, self._weights.fast_output).float()

@@ -1,6 +1,6 @@
 """Filtering and drawing, row by row, and the noise that draws.
 
-A draw takes the candidate with the largest ``p / -log(u)``, where u is uniform noise: that is a sample from p.
+A draw takes the candidate with the largest ``log(u) / p``, where u is uniform noise: that is a sample from p.
 """
 
 from __future__ import annotations
@@ -33,15 +33,14 @@ class Ranked(NamedTuple):
 
     ids: Tensor  # int64 [B, K], index into the logits
     logits: Tensor  # float32 [B, K], less the best one's
-    mass: Tensor  # float32 [B, K], probability of this and all better ones at temperature 1; 0 for the best
+    mass: Tensor  # float32 [B, K], probability of this and all better ones at temperature 1
 
 
 class Filter(NamedTuple):
-    """Parameters of a draw: [B, 1] or the same for all rows."""
+    """Parameters of a draw. A candidate is kept if its mass is within the limit of its rank, see :func:`limits`."""
 
-    temperature: Tensor | float
-    top_p: Tensor | float
-    top_k: Tensor
+    temperature: Tensor | float  # [B, 1], or the same for all rows
+    limits: Tensor  # float32 [B, K] or longer, or of one row for all
 
 
 def ranks_needed(top_k: int) -> int:
@@ -49,38 +48,43 @@ def ranks_needed(top_k: int) -> int:
     return min(max(LEAST_RANKS, 1 << (top_k - 1).bit_length()), MOST_RANKS)
 
 
+def limits(top_p: Tensor, top_k: Tensor, ranks: int) -> Tensor:
+    """Largest mass with which each rank (from 0) is kept: float32 [..., ranks] of top_p and top_k [..., 1].
+
+    Rank r is dropped if the mass up to and with it exceeds top_p, or if r >= top_k; rank 0 always stays.
+    """
+    index = torch.arange(ranks, device=top_k.device)
+    kept = torch.where(index < top_k, top_p, -1.0)
+    kept[..., 0] = torch.inf
+    return kept
+
+
 def rank(logits: Tensor, ranks: int) -> Ranked:
     """The ``ranks`` best of logits float32 [B, n], equal ones by index. Probabilities are taken over all n."""
     n = logits.shape[-1]
-    order = torch.sub(logits, _counting(n, torch.float64, logits.device), alpha=TIE_BREAK)
+    order = torch.sub(logits, _counting(n, logits.device), alpha=TIE_BREAK)
     ids = order.topk(min(ranks, n), dim=-1).indices
     mass = torch.softmax(logits, -1).gather(-1, ids).cumsum(-1)
-    mass[:, 0] = 0.0
     best = logits.gather(-1, ids)
     return Ranked(ids, best - best[:, :1], mass)
 
 
 def weights(ranked: Ranked, params: Filter) -> Tensor:
-    """Unnormalised probabilities float32 [B, K]: 0 for what the filter drops.
-
-    Rank r (from 0) is dropped if the mass up to and with it exceeds top_p, or if r >= top_k; rank 0 always stays.
-    The temperature acts on what is left.
-    """
-    index = _counting(ranked.ids.shape[-1], torch.int64, ranked.ids.device)
-    kept = (ranked.mass <= params.top_p).logical_and_(index < params.top_k)
+    """Unnormalised probabilities float32 [B, K]: 0 for what the filter drops. The temperature acts on what is left."""
+    kept = ranked.mass <= params.limits[:, : ranked.mass.shape[1]]
     return (ranked.logits / params.temperature).exp_().mul_(kept)
 
 
 def draw(ranked: Ranked, params: Filter, uniform: Tensor) -> Tensor:
     """One index into the logits per row, int64 [B]. ``uniform`` [B, K]: the noise of the ranked candidates."""
-    best = (weights(ranked, params) / uniform.log().neg_()).argmax(-1, keepdim=True)
+    best = (uniform.log() / weights(ranked, params)).argmax(-1, keepdim=True)
     return ranked.ids.gather(-1, best)[:, 0]
 
 
 @lru_cache(maxsize=64)
-def _counting(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """0, 1, ... n - 1."""
-    return torch.arange(n, dtype=dtype, device=device)
+def _counting(n: int, device: torch.device) -> Tensor:
+    """0, 1, ... n - 1 as float64."""
+    return torch.arange(n, dtype=torch.float64, device=device)
 
 
 def _mix(x: Tensor) -> Tensor:
@@ -106,10 +110,9 @@ class Noise:
     def __init__(self, seeds: Tensor, frames: Tensor, codebooks: int) -> None:
         streams = torch.arange(1, codebooks * _DRAWS + 1, device=seeds.device)
         row = _mix(_mix(seeds + _GOLDEN) + frames * _GOLDEN)
-        self._keys = _mix(row[:, None] + streams * _GOLDEN)  # [B, streams]
+        self._keys = _mix(row[:, None] + streams * _GOLDEN).split(1, 1)  # [B, 1] of each stream
 
     def __call__(self, ids: Tensor, codebook: int, draw: int) -> Tensor:
         """float64 [B, K], of 52 random bits and a half, so never 0 or 1."""
-        stream = codebook * _DRAWS + draw
-        bits = _shift(_mix(torch.add(self._keys[:, stream : stream + 1], ids, alpha=_GOLDEN)), 12)
+        bits = _shift(_mix(torch.add(self._keys[codebook * _DRAWS + draw], ids, alpha=_GOLDEN)), 12)
         return bits.double().add_(0.5).mul_(2.0**-52)

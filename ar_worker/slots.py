@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 from ar_worker.frame import FrameParams
-from ar_worker.sampling import LEAST_TEMPERATURE, Filter
+from ar_worker.sampling import LEAST_TEMPERATURE, MOST_RANKS, Filter, limits
 from common.messages import PROMPT_ROWS, REPETITION_WINDOW, Assign, Prefill, Sampling
+
+REPETITION_TEMPERATURE = 1.0
+REPETITION_TOP_P = 0.9
 
 
 class SlotState:
@@ -22,8 +25,7 @@ class SlotState:
     def __init__(self, slots: int, im_end_id: int, device: torch.device) -> None:
         self._im_end_id = im_end_id
         self._temperatures = torch.ones(slots + 1, 2, device=device)  # slow, fast
-        self._top_p = torch.ones(slots + 1, 1, device=device)
-        self._top_k = torch.ones(slots + 1, 2, dtype=torch.int64, device=device)  # slow, fast
+        self._limits = torch.ones(slots + 1, 3, MOST_RANKS, device=device)  # of the draws: slow, slow again, fast
         self._seeds = torch.zeros(slots + 1, dtype=torch.int64, device=device)
         self._windows = torch.zeros(slots + 1, REPETITION_WINDOW, dtype=torch.int64, device=device)
         self._frames = torch.zeros(slots + 1, PROMPT_ROWS, dtype=torch.int64, device=device)
@@ -36,9 +38,8 @@ class SlotState:
         slots = torch.tensor([item.slot for item in items], device=self._seeds.device)
         pairs = [_temperatures(item) for item in sampling]
         self._put(self._temperatures, slots, [[max(t, LEAST_TEMPERATURE) for t in pair] for pair in pairs])
-        self._put(self._top_p, slots, [[item.top_p] for item in sampling])
-        greedy_k = [[1 if t == 0 else item.top_k for t in pair] for pair, item in zip(pairs, sampling, strict=True)]
-        self._put(self._top_k, slots, greedy_k)
+        kept = [_limits(item, pair) for item, pair in zip(sampling, pairs, strict=True)]
+        self._limits[slots] = torch.stack(kept).to(slots.device)
         self._put(self._seeds, slots, [_wrapped(item.seed) for item in sampling])
         self._windows[slots] = 0
         self._frames[slots] = 0
@@ -60,9 +61,16 @@ class SlotState:
 
     def params(self, slots: Tensor, begins: Tensor, ranks: int) -> FrameParams:
         """How to draw the next frame of slots [S]; ``begins`` bool [S]: it begins a turn, with an empty window."""
-        temperatures, top_k, top_p = self._temperatures[slots], self._top_k[slots], self._top_p[slots]
-        slow, fast = (Filter(temperatures[:, i : i + 1], top_p, top_k[:, i : i + 1]) for i in range(2))
-        return FrameParams(slow, fast, self._windows[slots], ~begins, ranks)
+        slow_temperature, fast_temperature = self._temperatures.index_select(0, slots).split(1, 1)
+        slow, again, fast = self._limits[..., :ranks].index_select(0, slots).unbind(1)
+        return FrameParams(
+            Filter(slow_temperature, slow),
+            Filter(REPETITION_TEMPERATURE, again),
+            Filter(fast_temperature, fast),
+            self._windows.index_select(0, slots),
+            ~begins,
+            ranks,
+        )
 
     def record(self, slots: Tensor, frames: Tensor, begins: Tensor) -> Tensor:
         """Take in what was drawn: frames int64 [S, 11] of slots [S]; returns them, with ended slots kept ended.
@@ -87,6 +95,14 @@ class SlotState:
 def _temperatures(sampling: Sampling) -> tuple[float, float]:
     """Slow and fast; greedy is greedy for both."""
     return sampling.temperature, sampling.fast_temperature if sampling.temperature > 0 else 0.0
+
+
+def _limits(sampling: Sampling, temperatures: tuple[float, float]) -> Tensor:
+    """Of the draws slow, slow again, and fast; a greedy one keeps the best only. float32 [3, MOST_RANKS]"""
+    slow, fast = temperatures
+    top_k = torch.tensor([1 if t == 0 else sampling.top_k for t in (slow, slow, fast)])
+    top_p = torch.tensor([sampling.top_p, REPETITION_TOP_P, sampling.top_p])
+    return limits(top_p[:, None], top_k[:, None], MOST_RANKS)
 
 
 def _wrapped(seed: int) -> int:

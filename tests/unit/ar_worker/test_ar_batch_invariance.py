@@ -174,9 +174,9 @@ def test_fast_logits_of_a_row_are_bit_equal_in_any_batch(name: str, quads: int, 
     codes = torch.randint(0, fed.config.codebook_size, (9, batch), generator=generator)
 
     def logits(rows: torch.Tensor) -> torch.Tensor:
-        cache = fed.model.fast_cache(len(rows))
-        parts = [fed.model.fast_first(hidden[rows], codes[0, rows], cache)]
-        parts += [fed.model.fast_next(codes[book, rows], book, cache) for book in range(1, 9)]
+        attend = fed.model.frame_attention(len(rows))
+        parts = [fed.model.fast_first(hidden[rows], codes[0, rows], attend)]
+        parts += [fed.model.fast_next(codes[book, rows], attend) for book in range(1, 9)]
         return torch.stack(parts, 1)
 
     some = torch.randperm(batch, generator=generator)[:4]

@@ -55,11 +55,11 @@ def test_fast_logits_match_the_original(golden: Golden, name: str) -> None:
     data, model = golden(name, "fast_ar"), HandFedModel(name).model
     for key in {key.rpartition(".")[0] for key in data}:
         codes, want = data[f"{key}.codes"].long(), data[f"{key}.logits"]
-        cache = model.fast_cache(1)
-        logits = model.fast_first(data[f"{key}.hidden"][None], codes[:1], cache)
+        attend = model.frame_attention(1)
+        logits = model.fast_first(data[f"{key}.hidden"][None], codes[:1], attend)
         close(logits[0], want[1])
         for codebook in range(1, 9):
-            close(model.fast_next(codes[codebook : codebook + 1], codebook, cache)[0], want[codebook + 1])
+            close(model.fast_next(codes[codebook : codebook + 1], attend)[0], want[codebook + 1])
 
 
 @pytest.mark.parametrize(("kind", "tolerance"), [("fp32", TOLERANCE), ("bf16", BF16_TOLERANCE)])
@@ -74,9 +74,9 @@ def test_long_set_matches_the_original_in_both_types(kind: str, tolerance: float
         close(hidden[0], data[f"{kind}_{name}_hidden"].flatten(), tolerance)
         if index == len(steps):
             break
-        codes, cache = steps[index, 1:], fed.model.fast_cache(1)
-        fast = [fed.model.fast_first(hidden, codes[:1], cache)]
-        fast += [fed.model.fast_next(codes[book : book + 1], book, cache) for book in range(1, 9)]
+        codes, attend = steps[index, 1:], fed.model.frame_attention(1)
+        fast = [fed.model.fast_first(hidden, codes[:1], attend)]
+        fast += [fed.model.fast_next(codes[book : book + 1], attend) for book in range(1, 9)]
         close(torch.cat(fast), data[f"{kind}_fast_logits_{index}"][1:], tolerance)
         x = fed.feed(steps[index : index + 1], len(prompt) + index)
 

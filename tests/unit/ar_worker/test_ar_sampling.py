@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ar_worker.frame import draw_frame
-from ar_worker.sampling import Filter, Noise, draw, rank, ranks_needed, weights
+from ar_worker.sampling import Filter, Noise, draw, limits, rank, ranks_needed, weights
 from ar_worker.slots import SlotState
 from common.messages import Assign, Sampling
 
@@ -24,9 +24,13 @@ TAIL = 1e-3  # at top_p 1 it is up to the rounding of the running sum whether th
 SLOT = torch.tensor([0])
 
 
+def filter_of(temperature: float | Tensor, top_p: float, top_k: int) -> Filter:
+    return Filter(temperature, limits(torch.tensor([[top_p]]), torch.tensor([[top_k]]), 5000))
+
+
 def filtered(logits: Tensor, temperature: float, top_p: float, top_k: int) -> Tensor:
     ranked = rank(logits[None], logits.shape[-1])
-    kept = weights(ranked, Filter(max(temperature, 1e-5), top_p, top_k))
+    kept = weights(ranked, filter_of(max(temperature, 1e-5), top_p, top_k))
     return torch.zeros(1, logits.shape[-1]).scatter_(1, ranked.ids, kept / kept.sum())[0]
 
 
@@ -87,7 +91,7 @@ def test_draw_depends_on_neither_neighbours_nor_surplus_ranks(seed: int, rows: i
     generator = torch.Generator().manual_seed(seed)
     logits = (torch.randn(rows, 300, generator=generator) * 3).round(decimals=1)  # with many ties
     seeds, frames = torch.randint(-(2**62), 2**62, (2, rows), generator=generator)
-    params = Filter(torch.rand(rows, 1, generator=generator) + 0.1, 0.9, 12)
+    params = filter_of(torch.rand(rows, 1, generator=generator) + 0.1, 0.9, 12)
 
     def drawn(logits: Tensor, noise: Noise, params: Filter, ranks: int) -> Tensor:
         ranked = rank(logits, ranks)
@@ -97,7 +101,7 @@ def test_draw_depends_on_neither_neighbours_nor_surplus_ranks(seed: int, rows: i
     for row in (0, rows - 1):
         own = slice(row, row + 1)
         temperature = params.temperature[own]  # type: ignore[index]
-        alone = drawn(logits[own], Noise(seeds[own], frames[own], 10), Filter(temperature, 0.9, 12), 16)
+        alone = drawn(logits[own], Noise(seeds[own], frames[own], 10), filter_of(temperature, 0.9, 12), 16)
         assert alone.tolist() == together[own].tolist()
 
 
@@ -124,5 +128,5 @@ def test_draws_follow_the_filtered_probabilities() -> None:
     n = 20000
     ranked = rank(logits.expand(n, -1), 16)
     noise = Noise(torch.full((n,), 3), torch.arange(n), 10)
-    got = draw(ranked, Filter(0.7, 1.0, 4), noise(ranked.ids, 1, 0)).bincount(minlength=5) / n
+    got = draw(ranked, filter_of(0.7, 1.0, 4), noise(ranked.ids, 1, 0)).bincount(minlength=5) / n
     torch.testing.assert_close(got, filtered(logits, 0.7, 1.0, 4), rtol=0, atol=0.015)

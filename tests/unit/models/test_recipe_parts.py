@@ -117,8 +117,7 @@ def test_the_model_in_training_is_the_model_that_is_served(checkpoint: Path, con
         codes = batch.codes[0, -3:]
         residual = trained.fast(said.hidden[0, -3:], codes)
     torch.testing.assert_close(said.logits[0], logits, atol=2e-3, rtol=1e-3)
-    cache = served.fast_cache(3)
-    first = served.fast_first(hidden[-3:], codes[:, 0], cache)
+    first = served.fast_first(hidden[-3:], codes[:, 0], served.frame_attention(3))
     torch.testing.assert_close(residual[:, 0], first, atol=2e-3, rtol=1e-3)
 
 
