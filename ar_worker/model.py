@@ -31,7 +31,8 @@ def rotary_table(positions: int, head_dim: int, base: float, device: torch.devic
 
 def inverse_rms(x: Tensor, eps: Tensor) -> Tensor:
     """1 / sqrt(mean(x^2) + eps) over the last dimension, which is kept; x in fp32, eps fp32 [1]."""
-    return torch.add(eps, (x * x).sum(-1, keepdim=True), alpha=1 / x.shape[-1]).rsqrt_()
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return torch.addcmul(eps, norm, norm, value=1 / x.shape[-1]).rsqrt_()
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: Tensor) -> Tensor:
@@ -48,29 +49,37 @@ class Stack:
         self._qk_weights = [self._qk_weight(layer) for layer in layers]
         self.eps = torch.tensor([config.norm_eps], device=layers[0].wqkv.device)
 
-    def __call__(self, x: Tensor, rotation: Tensor, attend: Attend) -> Tensor:
+    def __call__(self, x: Tensor, rotation: Tensor, attend: Attend, first: Tensor | None = None) -> Tensor:
         """x [rows, dim] through all blocks (no final norm).
 
-        ``rotation`` complex [rows or 1, 1, head_dim / 2]. ``attend(layer, qkv)`` keeps keys and values.
+        ``rotation`` complex [rows or 1, 1, head_dim / 2]. ``attend(layer, qkv)`` keeps keys and values. ``first``: what
+        :meth:`project` gives for x, where that is known.
         """
         eps = self.eps
         for index, layer in enumerate(self._layers):
-            qkv = self._qkv(index, layer, rms_norm(x, layer.attention_norm, eps), rotation)
+            qkv = self.project(x, index) if first is None or index else first
+            self._rotate(qkv, rotation)
             x = self._rows.linear(attend(index, qkv), layer.wo, layer.wo_bias).add_(x)
             x = self._feed_forward(layer, rms_norm(x, layer.ffn_norm, eps)).add_(x)
         return x
 
-    def _qkv(self, index: int, layer: LayerWeights, x: Tensor, rotation: Tensor) -> Tensor:
-        """[rows, heads + 2 * kv_heads, head_dim], q and k normalised and rotated."""
-        config, weight = self._config, self._qk_weights[index]
-        qkv = self._rows.linear(x, layer.wqkv, layer.wqkv_bias).view(x.shape[0], -1, config.head_dim)
-        qk = qkv[:, : config.n_head + config.n_kv_head]
-        wide = qk.float()
+    def project(self, x: Tensor, index: int = 0) -> Tensor:
+        """Queries, keys and values [rows, heads + 2 * kv_heads, head_dim], q and k normalised, not yet rotated."""
+        layer, weight, rows = self._layers[index], self._qk_weights[index], x.shape[0]
+        normed = rms_norm(x, layer.attention_norm, self.eps)
+        qkv = self._rows.linear(normed, layer.wqkv, layer.wqkv_bias).view(rows, -1, self._config.head_dim)
         if weight is not None:  # this norm rounds once, after its weight
-            wide = (wide * inverse_rms(wide, self.eps)).mul_(weight).to(qk.dtype).float()
+            qk = qkv[:, : weight.shape[0]]
+            wide = qk.float()
+            torch.mul(wide * inverse_rms(wide, self.eps), weight, out=qk)
+        return qkv
+
+    def _rotate(self, qkv: Tensor, rotation: Tensor) -> None:
+        """Bring q and k to their positions, in place."""
+        qk = qkv[:, : self._config.n_head + self._config.n_kv_head]
+        wide = qk.float()
         pairs = torch.view_as_complex(wide.view(*wide.shape[:-1], -1, 2))
         qk.copy_(torch.view_as_real(pairs * rotation).view_as(qk))
-        return qkv
 
     def _qk_weight(self, layer: LayerWeights) -> Tensor | None:
         """Weights of the q and k norms for all heads, fp32 [heads + kv_heads, head_dim]."""
@@ -91,6 +100,7 @@ class DualAr:
         self.config, self._weights, self._rows = config, weights, rows
         self._slow = Stack(config.slow, weights.slow, rows)
         self._fast = Stack(config.fast, weights.fast, rows)
+        self._fast_projected = self._fast.project(weights.fast_embeddings)  # of each code
         device = weights.embeddings.device
         self._slow_rotation = rotary_table(positions, config.slow.head_dim, config.slow.rope_base, device)
         self._fast_rotation = rotary_table(config.num_codebooks, config.fast.head_dim, config.fast.rope_base, device)
@@ -135,14 +145,15 @@ class DualAr:
     def fast_next(self, code: Tensor, attend: FrameAttention) -> Tensor:
         """The next position (``code`` int64 [B] of its codebook): logits float32 [B, codebook_size] of the codebook
         after it."""
-        return self._fast_pass(F.embedding(code, self._weights.fast_embeddings), 1, attend)
+        x = self._weights.fast_embeddings.index_select(0, code)
+        return self._fast_pass(x, 1, attend, self._fast_projected.index_select(0, code))
 
-    def _fast_pass(self, x: Tensor, length: int, attend: FrameAttention) -> Tensor:
-        """x [B * length, dim], the next ``length`` positions of each row."""
+    def _fast_pass(self, x: Tensor, length: int, attend: FrameAttention, first: Tensor | None = None) -> Tensor:
+        """x [B * length, dim], the next ``length`` positions of each row; ``first`` as for the stack."""
         attend.advance(length)
         rotation = self._fast_rotation[attend.positions.start : attend.positions.stop, None]
         if length > 1:
             rotation = rotation.repeat(len(x) // length, 1, 1)
-        x = self._fast(x, rotation, attend)[length - 1 :: length]
+        x = self._fast(x, rotation, attend, first)[length - 1 :: length]
         x = rms_norm(x, self._weights.fast_norm, self._fast.eps)
         return self._rows.linear(x, self._weights.fast_output).float()

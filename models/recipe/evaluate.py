@@ -11,6 +11,7 @@ import argparse
 import base64
 import io
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -133,6 +134,15 @@ def score(texts: list[str], speak: Speak, teacher: Speak, right: Speaker, other:
     )
 
 
+def speed(server: Server, texts: list[str]) -> dict[str, float]:
+    """Of one reply after another, per second of speech: processor time of each process, and time until all is there."""
+    before, begin, samples = server.processor_time(), time.monotonic(), 0
+    for text in tqdm(texts, "speed"):
+        samples += len(server(text))
+    seconds, spoken, after = time.monotonic() - begin, samples / SAMPLE_RATE, server.processor_time()
+    return {name: (after[name] - before[name]) / spoken for name in after} | {"reply": seconds / spoken}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--url", default="http://127.0.0.1:8080", help="of the running server")
@@ -163,11 +173,12 @@ def evaluate(url: str, checkpoint: Path, count: int) -> tuple[dict[str, Score], 
     sentences = TEST_SENTENCES[:count]
     speakers = [Speaker.of([teacher(text) for text in sentences[:FEW]]) for teacher in teachers]
     scores: dict[str, Score] = {}
-    figures: dict[str, float] = {}
+    seconds = speed(Server(url, {}), sentences[:FEW])
+    figures = {f"{name}, seconds per second of speech": value for name, value in seconds.items()}
     for name, voice in REFERENCE_VOICES.items():
         teacher, right, other = teachers[voice], speakers[voice], speakers[1 - voice]
         server, clone = Server(url, {"reference_id": name}), Server(url, clip_of(teacher))
-        codec, worked = Resynthesis(teacher, checkpoint), server.worked()
+        codec = Resynthesis(teacher, checkpoint)
         systems: list[tuple[str, list[str], Speak]] = [
             ("teacher", sentences, teacher),
             ("codec", sentences, codec),
@@ -180,9 +191,6 @@ def evaluate(url: str, checkpoint: Path, count: int) -> tuple[dict[str, Score], 
             scores[f"{name}, {system}"] = score(texts, speak, teacher, right, other, judge)
         distances = [mel_distance(codec(text), teacher(text)) for text in sentences[:FEW]]
         figures[f"{name}, mel distance of the codec in dB"] = float(np.mean(distances))
-        spoken = server.sound_seconds + clone.sound_seconds
-        figures[f"{name}, seconds of the workers' work per second of speech"] = (server.worked() - worked) / spoken
-        figures[f"{name}, seconds of waiting per second of speech"] = (server.seconds + clone.seconds) / spoken
     return scores, figures
 
 

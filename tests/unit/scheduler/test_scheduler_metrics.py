@@ -70,7 +70,7 @@ def test_each_time_a_client_holds_codes_back_is_one_credit_stall() -> None:
 
 
 def test_a_client_that_keeps_up_holds_nothing_back() -> None:
-    world = Counted(Settings(unread_seconds=10 * FRAME_SECONDS))
+    world = Counted(Settings(unread_seconds=10 * FRAME_SECONDS, max_chunk=5))
     world.submit([4], [35])
     while world.call() or world.step():
         world.read_all()
