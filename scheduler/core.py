@@ -1,7 +1,7 @@
 """The scheduler's heart: it takes events and returns what is to be sent. No sockets, no clock, no torch.
 
 Time is a number of seconds handed in with each event. The same class serves real traffic and runs in tests and
-simulations. An AR worker has at most two steps in flight (one of look-ahead), or one without look-ahead: the
+simulations. An AR worker has one or two steps in flight ahead of the one at work, or none without look-ahead: the
 synchronous twin of the loop, which decides by the same code.
 """
 
@@ -240,7 +240,8 @@ class Scheduler:
     def _steps(self, now: float) -> Iterator[Outgoing]:
         self._start_at = None
         for worker in list(self.ar_workers.values()):
-            while worker.incarnation in self.ar_workers and len(worker.in_flight) < 1 + self.settings.look_ahead:
+            most = 1 + (worker.ahead if self.settings.look_ahead else 0)
+            while worker.incarnation in self.ar_workers and len(worker.in_flight) < most:
                 start_at = self.policy.start_at(worker, list(self.vocoders.values()), now)
                 if start_at > now:
                     self._start_at = start_at if self._start_at is None else min(self._start_at, start_at)

@@ -15,6 +15,7 @@ from scheduler.workers import ArWorker, VocoderWorker
 
 SAFETY = 1.5  # how much longer than expected a step or a call may take
 FILLED = 0.5  # of the largest call
+RESERVE_SHARE = 0.5  # of the listener's reserve, which the next chunk should last; larger ones make others wait
 PARKING_GAIN = 0.1  # of a step's time, for which those far ahead sit out
 STARVATION_SECONDS = 1.0  # a request without a clock is served after so long as if it were silent
 
@@ -123,19 +124,18 @@ class Playback:
         return worker.step_started + settings.pace_frames * self._frame
 
     def due(self, request: Request, frames: int, vocoder: VocoderWorker, now: float) -> bool:
-        """For a listener first the smallest chunk that lasts until the second is there, then as much as the listener
-        still has; less if that would not outlast the call, and one that may be under way."""
+        """For a listener first the smallest chunk that lasts until the second is there, then half of the reserve, or all
+        of it where there is no other stream."""
         settings = self._settings
         if frames >= settings.max_chunk:
             return True
         if not request.streaming:  # nobody waits for this chunk: a call is worth it when it is full
             return vocoder.unspoken >= settings.max_call_frames
-        call = vocoder.call_seconds.value
         if request.play_end is not None:
-            reserve = request.play_end - now
-            enough = max((frames + 1) * self._frame, SAFETY * 2 * call)
-            return frames >= settings.min_chunk and reserve < enough
+            share = RESERVE_SHARE if len(vocoder.requests) > 1 else 1.0
+            return frames >= settings.min_chunk and share * (request.play_end - now) < (frames + 1) * self._frame
         step = request.ar.step_seconds.value if request.ar is not None else 0.0
+        call = vocoder.call_seconds.value
         return frames >= first_chunk(step, call, self._frame, settings.min_chunk, settings.max_first_chunk)
 
     def filled(self, vocoder: VocoderWorker) -> int:

@@ -14,6 +14,7 @@ from scheduler.slots import SlotPool
 EWMA_WEIGHT = 0.1
 STEP_GUESS = 0.01  # seconds, until the first answer
 CALL_GUESS = 0.01
+LEAST_AHEAD = 0.004  # seconds of work that a device should have while the host sees to the step before
 SATURATED = 0.9  # share of the time at work above which a vocoder worker can hardly keep up
 
 
@@ -100,6 +101,11 @@ class ArWorker:
         self.decoders.pop(request.id, None)
         if request.resting_since is None:
             self.prompts[request.id] = request
+
+    @property
+    def ahead(self) -> int:
+        """Steps to send ahead of the answer to the one at work: another is worth it where steps are short."""
+        return 1 if self.step_seconds.value >= LEAST_AHEAD else 2
 
     @property
     def idle(self) -> bool:

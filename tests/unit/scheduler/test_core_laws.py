@@ -14,11 +14,14 @@ class CoreMachine(RuleBasedStateMachine):
     @initialize(
         policy=st.sampled_from(["playback", "fcfs", "fixed"]),
         look_ahead=st.booleans(),
+        step_seconds=st.sampled_from([0.001, 0.01]),
         max_batch=st.integers(1, 4),
         budget=st.sampled_from([4, 16, 64]),
         window=st.sampled_from([0.1, 1.0, 20.0]),
     )
-    def start(self, policy: str, look_ahead: bool, max_batch: int, budget: int, window: float) -> None:
+    def start(
+        self, policy: str, look_ahead: bool, step_seconds: float, max_batch: int, budget: int, window: float
+    ) -> None:
         self.world = World(
             Settings(
                 policy=policy,  # type: ignore[arg-type]
@@ -33,7 +36,7 @@ class CoreMachine(RuleBasedStateMachine):
         )
         self.cancelled: set[str] = set()
         self.open: list[str] = []
-        self.world.join_ar()
+        self.world.join_ar().seconds = step_seconds
         self.world.join_vocoder()
 
     @rule(

@@ -234,3 +234,17 @@ def test_a_gateway_hears_when_all_turns_of_an_open_request_are_spoken() -> None:
     world.extend(request, [], [], last=True)
     world.settle()
     assert (world.ended[request].reason, world.ended[request].frames) == ("stop", 9)
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(0.002, 3), (0.006, 2)])
+def test_short_steps_are_sent_two_ahead(seconds: float, most: int) -> None:
+    world = make_world(Settings())
+    (worker,) = world.ar.values()
+    worker.seconds = seconds
+    request, sent = world.submit([4], [20]), []
+    while world.step():
+        sent.append(len(worker.plans))
+    assert max(sent) == most
+    world.settle()
+    assert world.ended[request].frames == 20
+    world.check_idle()
