@@ -124,8 +124,8 @@ class Playback:
         return worker.step_started + settings.pace_frames * self._frame
 
     def due(self, request: Request, frames: int, vocoder: VocoderWorker, now: float) -> bool:
-        """For a listener first the smallest chunk that lasts until the second is there, then half of the reserve, or all
-        of it where there is no other stream."""
+        """For a listener first the smallest chunk that lasts until the second is there, then half of the reserve, or
+        all of it where there is no other stream."""
         settings = self._settings
         if frames >= settings.max_chunk:
             return True
