@@ -88,15 +88,16 @@ class Answers:
         Raises:
             ProtocolError: not the call that was due.
         """
-        call = worker.call
-        if call is None or call.number != body.call:
+        if not worker.in_flight or worker.in_flight[0].number != body.call:
             raise ProtocolError(f"call {body.call} was not due")
-        worker.call = None
-        worker.call_seconds.add(body.duration)
-        worker.busy_share.add(min(1.0, body.duration / max(now - worker.free_since, 1e-9)))
-        worker.free_since = now
+        call = worker.in_flight[0]
         self._observer.called(body.duration, len(call.spoken), call.frames)
         self._journal.called(worker, call, body.duration, now)
+        worker.in_flight.popleft()
+        worker.call_seconds.add(body.duration)
+        worker.call_cost.add(body.duration, call.frames)
+        worker.busy_share.add(min(1.0, body.duration / max(now - worker.answered, 1e-9)))
+        worker.answered = now
         return call
 
     def delivered(self, call: Call, now: float) -> None:

@@ -19,12 +19,10 @@ class PlannedCall(NamedTuple):
 
 
 def plan_call(worker: VocoderWorker, settings: Settings, policy: Policy, now: float, window: int) -> PlannedCall | None:
-    """The worker's next call, or None while one is under way or nobody has a chunk ready.
+    """The worker's next call, or None while nobody has a chunk ready.
 
     ``window``: frames that may be with a client unread.
     """
-    if worker.call is not None:
-        return None
     ready = [request for request in worker.requests.values() if _ready(request, worker, policy, now, window)]
     if not ready:
         return None
@@ -71,9 +69,10 @@ class _Builder:
 
     def finish(self) -> PlannedCall:
         worker = self.worker
-        worker.call = Call(worker.calls, self.spoken, self.frames, self.now)
+        call = Call(worker.calls, self.spoken, self.frames, self.now)
+        worker.in_flight.append(call)
         worker.calls += 1
-        return PlannedCall(DecodePlan(worker.call.number, self.items), [np.concatenate(self.codes)])
+        return PlannedCall(DecodePlan(call.number, self.items), [np.concatenate(self.codes)])
 
 
 def _ready(request: Request, worker: VocoderWorker, policy: Policy, now: float, window: int) -> bool:

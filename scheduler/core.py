@@ -7,6 +7,7 @@ synchronous twin of the loop, which decides by the same code.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from common.config import Scheduler as Settings
@@ -69,7 +70,7 @@ class Scheduler:
         self.vocoders: dict[str, VocoderWorker] = {}
         self.encodes = Encodes(settings.max_encodes)
         self.draining = False
-        self._start_at: float | None = None  # when a step that is held back is due
+        self._due_at = math.inf  # when a step or call is, for which it is too early
 
     # Workers and gateways come and go --------------------------------------------------------------------------------
 
@@ -230,33 +231,39 @@ class Scheduler:
         self._admit(now)
         yield from self._steps(now)
         for vocoder in self.vocoders.values():
-            call = plan_call(vocoder, self.settings, self.policy, now, self.window)
-            if call is not None:
-                self._outbox.send(vocoder.incarnation, call.plan, call.arrays)
+            self._call(vocoder, now)
             self._start_encode(vocoder)
         self._let_go()
         yield from self._outbox.take()
 
     def _steps(self, now: float) -> Iterator[Outgoing]:
-        self._start_at = None
+        self._due_at = math.inf
         for worker in list(self.ar_workers.values()):
             most = 1 + (worker.ahead if self.settings.look_ahead else 0)
             while worker.incarnation in self.ar_workers and len(worker.in_flight) < most:
                 start_at = self.policy.start_at(worker, list(self.vocoders.values()), now)
                 if start_at > now:
-                    self._start_at = start_at if self._start_at is None else min(self._start_at, start_at)
+                    self._due_at = min(self._due_at, start_at)
                     break
                 step = plan_step(worker, self.settings, self.policy, now, len(self.waiting) > 0)
                 if step is None:
                     break
                 yield Outgoing(worker.incarnation, step.plan, step.arrays)
 
+    def _call(self, vocoder: VocoderWorker, now: float) -> None:
+        call_at = vocoder.next_call_at(self.settings.look_ahead)
+        if call_at > now:
+            if vocoder.unspoken:
+                self._due_at = min(self._due_at, call_at)
+            return
+        call = plan_call(vocoder, self.settings, self.policy, now, self.window)
+        if call is not None:
+            self._outbox.send(vocoder.incarnation, call.plan, call.arrays)
+
     def wake_at(self) -> float | None:
         """When to plan again even if nothing happens."""
-        times = self._roster.expiries() + self._recovery.expiries()
-        if self._start_at is not None:
-            times.append(self._start_at)
-        return min(times, default=None)
+        due_at = min([*self._roster.expiries(), *self._recovery.expiries(), self._due_at])
+        return None if math.isinf(due_at) else due_at
 
     def idle(self) -> bool:
         """Whether nothing is under way."""

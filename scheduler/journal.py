@@ -61,14 +61,14 @@ class Journal:
         request.record.first_codes = now
 
     def called(self, worker: VocoderWorker, call: Call, seconds: float, now: float) -> None:
-        """A vocoder call was answered. Before the core counts its frames as delivered."""
+        """The call at work was answered. Before the core counts its frames as delivered."""
         items = []
         for request, frame in call.spoken:
             record = request.record
             record.first_call = call.sent if record.first_call is None else record.first_call
             record.sounded, record.calls, record.frames = now, record.calls + 1, request.frames
             items.append(CallItem(record.number, request.delivered, frame - request.delivered))
-        self._calls.append(CallRecord(worker.name, call.number, call.sent, now, seconds, items))
+        self._calls.append(CallRecord(worker.name, call.number, worker.began, now, seconds, items))
 
     def generated(self, request: Request) -> None:
         """All frames of a request are here."""

@@ -116,7 +116,7 @@ class Playback:
             return now
         if self._pages_are_scarce(worker):
             return now
-        at_work = all(vocoder.call is not None and vocoder.saturated for vocoder in vocoders)
+        at_work = all(vocoder.in_flight and vocoder.saturated for vocoder in vocoders)
         if not at_work or any(vocoder.unspoken < settings.max_call_frames for vocoder in vocoders):
             return now
         if not any(request.streaming for vocoder in vocoders for request in vocoder.requests.values()):
@@ -131,9 +131,10 @@ class Playback:
             return True
         if not request.streaming:  # nobody waits for this chunk: a call is worth it when it is full
             return vocoder.unspoken >= settings.max_call_frames
-        if request.play_end is not None:
+        sound_end = self._sound_end(request, now)
+        if sound_end is not None:
             share = RESERVE_SHARE if len(vocoder.requests) > 1 else 1.0
-            return frames >= settings.min_chunk and share * (request.play_end - now) < (frames + 1) * self._frame
+            return frames >= settings.min_chunk and share * (sound_end - now) < (frames + 1) * self._frame
         step = request.ar.step_seconds.value if request.ar is not None else 0.0
         call = vocoder.call_seconds.value
         return frames >= first_chunk(step, call, self._frame, settings.min_chunk, settings.max_first_chunk)
@@ -146,7 +147,15 @@ class Playback:
         if not request.streaming:
             waited = now - request.asked_sound >= STARVATION_SECONDS
             return (-math.inf if waited else math.inf, request.arrived)
-        return (-math.inf if request.play_end is None else request.play_end, request.arrived)
+        sound_end = self._sound_end(request, now)
+        return (-math.inf if sound_end is None else sound_end, request.arrived)
+
+    def _sound_end(self, request: Request, now: float) -> float | None:
+        """When all sound that was asked for will have been played; None before any was."""
+        asked = max(0, request.handed - request.delivered)
+        if request.play_end is None and not asked:
+            return None
+        return (now if request.play_end is None else request.play_end) + asked * self._frame
 
     def _parking_pays(self, worker: ArWorker, behind: int, all_: int, situation: Situation) -> bool:
         """Whether somebody gains if those far ahead sit out: the step is too full, or is over clearly sooner."""

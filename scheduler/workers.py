@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import NamedTuple, TypeAlias
 
@@ -15,6 +16,7 @@ EWMA_WEIGHT = 0.1
 STEP_GUESS = 0.01  # seconds, until the first answer
 CALL_GUESS = 0.01
 LEAST_AHEAD = 0.004  # seconds of work that a device should have while the host sees to the step before
+CALL_LEAD = 0.003  # seconds before the end of a call at which the next one is sent
 SATURATED = 0.9  # share of the time at work above which a vocoder worker can hardly keep up
 
 
@@ -135,11 +137,12 @@ class VocoderWorker:
         self.requests: dict[str, Request] = {}
         self.attached: set[str] = set()
         self.unspoken = 0  # frames of all its requests that were not yet in a call
-        self.call: Call | None = None
+        self.in_flight: deque[Call] = deque()
         self.calls = 0
         self.call_seconds = Average(CALL_GUESS)
+        self.call_cost = LinearCost([CALL_GUESS, 0.0])  # per frame
         self.busy_share = Average(0.0)  # of the time between one answer and the next
-        self.free_since = 0.0
+        self.answered = 0.0  # when the newest answer came
         self.encoding: tuple[str, str] | None = None  # (gateway, request) of the clip being encoded
         self.leaving = False
 
@@ -163,7 +166,21 @@ class VocoderWorker:
 
     @property
     def idle(self) -> bool:
-        return not self.requests and self.call is None and self.encoding is None
+        return not self.requests and not self.in_flight and self.encoding is None
+
+    @property
+    def began(self) -> float:
+        """When the call at work was its turn: it was sent, and the one before answered."""
+        return max(self.in_flight[0].sent, self.answered)
+
+    def next_call_at(self, look_ahead: bool) -> float:
+        """From when on the next call may be sent: when the one at work is about to end, so that the device need not
+        wait for it, or else (infinite) when an answer has come."""
+        if not self.in_flight:
+            return -math.inf
+        if len(self.in_flight) > 1 or not look_ahead:
+            return math.inf
+        return self.began + self.call_cost.predict(self.in_flight[0].frames) - CALL_LEAD
 
     @property
     def saturated(self) -> bool:

@@ -52,8 +52,9 @@ class Sizes(NamedTuple):
 
 
 class Cluster:
-    """One run of a workload. ``clients``: of a closed loop, in which each sends a request when its last one has ended;
-    None: requests come when the workload says. ``warm_up``: requests at the beginning that are not measured."""
+    """One run of a workload. ``clients``: of a closed loop, in which each sends a request when its last one has ended,
+    and that begin within ``spread`` seconds; None: requests come when the workload says. ``warm_up``: requests at the
+    beginning that are not measured."""
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Cluster:
         workload: Workload,
         warm_up: int,
         clients: int | None = None,
+        spread: float = 0.0,
     ) -> None:
         self.now = 0.0
         self.listeners: list[Listener] = []  # by arrival
@@ -71,6 +73,7 @@ class Cluster:
         self.end: Totals | None = None  # at the last request
         self.steps = self.rows = self.calls = self.frames = 0
         self._cost, self._workload, self._warm_up, self._clients = cost, workload, warm_up, clients
+        self._spread = spread
         self._gpu = Gpu(cost.ar_contention, cost.vocoder_contention)
         self._events: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self._event_count = 0
@@ -89,8 +92,9 @@ class Cluster:
         Raises:
             SimulationError: that does not happen, or frames are missing or too many.
         """
-        for _ in range(self._clients or 1):
-            self._at(0.0 if self._clients else float(self._workload.arrivals[0]), self._arrive, None)
+        for number in range(self._clients or 1):
+            begin = self._spread * number / self._clients if self._clients else float(self._workload.arrivals[0])
+            self._at(begin, self._arrive, None)
         wake = math.inf
         while self._unfinished or self._events or self._gpu.busy:
             self.now = min(self._gpu.next_end, wake, self._events[0][0] if self._events else math.inf)

@@ -19,6 +19,7 @@ import aiohttp
 
 BYTES_PER_FRAME = 2 * 800  # of a checkpoint's own rate, 20 frames/s at 16 kHz
 WARM_UP = 2.0  # seconds
+START_SECONDS = 1.0  # within which clients begin
 CLIENTS_NICE = 5
 
 Fields = Callable[[int, int], dict[str, Any]]
@@ -61,7 +62,7 @@ async def closed_loop(base: str, clients: int, seconds: float, fields: Fields, m
 
     async def client(session: aiohttp.ClientSession, number: int) -> None:
         nonlocal whole
-        await asyncio.sleep(random.Random(number).uniform(0, WARM_UP / 2))
+        await asyncio.sleep(random.Random(number).uniform(0, START_SECONDS))
         turn = 0
         while time.monotonic() < ended:
             await request(session, fields(number, turn))

@@ -19,13 +19,13 @@ from common.config import Scheduler as Settings
 from common.cost_models import COST_MODELS, CostModel
 from scheduler.simulate.cluster import Cluster, Sizes
 from scheduler.simulate.workload import Workload
-from tests.bench.closed_loop import closed_loop
+from tests.bench.closed_loop import START_SECONDS, closed_loop
 from tests.bench.throughput import options, print_table
 from tests.integration.group import Group, running
 
 FRAMES = 170  # of every stream: 8 seconds and a half
 PROMPT_TOKENS = 40
-SIMULATED_REQUESTS_PER_CLIENT = 12
+SIMULATED_REQUESTS_PER_CLIENT = 30
 
 
 class Load(NamedTuple):
@@ -57,7 +57,7 @@ def simulate(model: CostModel, clients: int) -> Load:
         streaming=np.ones(n, bool),
     )
     alone = msgspec.structs.replace(model, ar_contention=1.0, vocoder_contention=1.0)
-    cluster = Cluster(Settings(), alone, Sizes(128, 16_384, 16), workload, 0, clients)
+    cluster = Cluster(Settings(), alone, Sizes(128, 16_384, 16), workload, 0, clients, START_SECONDS)
     cluster.run()
     begin, end = cluster.now / 4, cluster.now * 3 / 4
     heard = [one for one in cluster.listeners if begin <= one.first_audio < end]
