@@ -57,6 +57,7 @@ class Library:
     """The voices of one data directory, and those of the checkpoint, which are read-only.
 
     A voice of the library hides one of the checkpoint with the same id. Safe to use from several threads.
+    ``changes`` counts what was changed, so that others can tell whether what they remember still holds.
     """
 
     def __init__(self, directory: Path, model: ServedModel, most: int, most_bytes: int) -> None:
@@ -65,6 +66,7 @@ class Library:
         Raises:
             OSError: it can't be used.
         """
+        self.changes = 0
         self._model, self._most, self._most_bytes = model, most, most_bytes
         self._folders = directory / FOLDERS
         self._folders.mkdir(parents=True, exist_ok=True)
@@ -126,6 +128,7 @@ class Library:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+        self.changes += 1
         return new
 
     def rename(self, old: str, new: str) -> Voice:
@@ -149,6 +152,7 @@ class Library:
         """Delete it; what it was. Raises ApiError: 400 for what is no id, 403 for a voice of the checkpoint, 404."""
         found = self._own(voice, param)
         self._catalogue.delete(voice)
+        self.changes += 1
         shutil.rmtree(self._folders / found.folder, ignore_errors=True)
         return found
 
@@ -210,6 +214,7 @@ class Library:
         changed = msgspec.structs.replace(voice, updated=time.time())
         if not self._catalogue.replace(old, changed):
             raise ApiError(404, "voice_not_found", f"voice {old!r} was deleted")
+        self.changes += 1
         return changed
 
     def _own(self, voice: str, param: str) -> Voice:

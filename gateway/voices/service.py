@@ -26,6 +26,7 @@ from gateway.voices.library import Details, Library, Upload
 
 log = logging.getLogger(__name__)
 
+IN_MEMORY = 256  # voices whose references are remembered
 DECODERS = 2  # threads that read recordings: each may hold a minute of sound in memory
 
 
@@ -43,6 +44,8 @@ class Voices:
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="recordings")
         self._clips = Clips(self._encode, settings.reference_cache_bytes, metrics)
         self._renewals: SingleFlight[str, list[Array]] = SingleFlight()
+        self._references: dict[str, list[Reference]] = {}  # by voice, those used last at the end
+        self._changes = 0  # of the library, of which these know
         self._measure(self.library.totals())
 
     async def references(self, voice: str, param: str = "reference_id") -> list[Reference]:
@@ -51,6 +54,17 @@ class Voices:
         Raises:
             ApiError: 400: no such voice; or its codes are of another codec and can't be made anew.
         """
+        if self._changes != self.library.changes:
+            self._references.clear()
+        changes = self._changes = self.library.changes
+        references = self._references.pop(voice, None) or await self._read(voice, param)
+        if changes == self.library.changes:
+            self._references[voice] = references
+            if len(self._references) > IN_MEMORY:
+                del self._references[next(iter(self._references))]
+        return references
+
+    async def _read(self, voice: str, param: str) -> list[Reference]:
         found = await asyncio.to_thread(self.library.find, voice, param, 400)
         try:
             codes = await asyncio.to_thread(self.library.read_codes, found)

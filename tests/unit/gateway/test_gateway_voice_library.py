@@ -180,9 +180,10 @@ def test_a_voice_of_another_codec_is_encoded_anew_from_its_recording_once(tmp_pa
             path = data / module.FOLDERS / voice.folder / module.CODES
             assert codes_file.read(path, TINY_MODEL.codec_fingerprint, 1)[0].shape == (10, frames)
 
-            path.write_bytes(b"rubbish")
+        path.write_bytes(b"rubbish")
+        async with serving(tmp_path) as client:
             reply, _ = await post(client, text="hello", reference_id="anna")
-            assert reply.status == 200
+            assert (reply.status, len(client.engine.encoded)) == (200, 1)
 
     run(test)
 

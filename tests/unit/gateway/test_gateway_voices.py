@@ -9,10 +9,14 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import pytest
 from gateway_fakes import HOP, RATE, Client, post, run, serving
 from test_gateway_reference_audio import encoded, tone
 
 from common.messages import Failure
+from gateway.voices import service
+from gateway.voices.catalogue import Voice
+from gateway.voices.library import Library
 
 CLIP = encoded(tone(1.5))
 TRAVERSAL = ["../x", "..", ".", "a/b", "/etc/passwd", "a\\b", "", "a\x00b", "é", "a" * 256, ".hidden", "a\n", "%2e%2e"]
@@ -113,6 +117,33 @@ def test_a_voice_of_the_same_name_is_the_new_one_and_after_its_end_none(tmp_path
                 assert client.gateway.metrics.clip_bytes._value.get() == 0
             reply, _ = await post(client, text="hello", reference_id="anna")
             assert reply.status == 400
+
+    run(test)
+
+
+def test_a_voice_is_read_once_until_the_library_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    find = Library.find
+
+    def counted(self: Library, voice: str, param: str, status: int = 404) -> Voice:
+        read.append(voice)
+        return find(self, voice, param, status)
+
+    async def test() -> None:
+        async with serving(tmp_path) as client:
+            await add(client, "anna")
+            monkeypatch.setattr(Library, "find", counted)
+            for _ in range(3):
+                assert (await post(client, text="hello", reference_id="anna"))[0].status == 200
+            assert read == ["anna"]
+            await add(client, "ben")
+            read.clear()
+            assert (await post(client, text="hello", reference_id="anna"))[0].status == 200
+            assert read == ["anna"]
+            monkeypatch.setattr(service, "IN_MEMORY", 1)
+            for voice in ("ben", "anna", "ben"):
+                assert (await post(client, text="hello", reference_id=voice))[0].status == 200
+            assert read == ["anna", "ben", "anna", "ben"]
 
     run(test)
 
