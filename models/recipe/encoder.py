@@ -20,6 +20,7 @@ from models.recipe.snake import for_training
 from models.recipe.training import Run, cosine, on_device, trained
 
 FRAMES, ROWS = 24, 3
+HARDER = 0  # of the voices: its codes are harder to tell from samples
 SHARPNESS = 12.0  # of the softmax over cosines by which codes are compared
 
 
@@ -83,7 +84,7 @@ def make(settings: Settings) -> None:
     student = Student(codec).requires_grad_(True)
     for_training(student)
     optimizer = torch.optim.AdamW(student.parameters(), lr=2e-3, betas=(0.8, 0.98), weight_decay=0.0)
-    crops = Crops(settings)
+    crops = Crops(settings, often=HARDER)
     run = Run(settings, "encoder", settings.encoder_steps, student, [optimizer])
     for _, rng in run.each_step(cosine):
         sound, _ = crops.draw(rng, ROWS, FRAMES)

@@ -31,12 +31,13 @@ def phones_at(utterance: Utterance, steps: int) -> Array:
 
 
 class Crops:
-    """Pieces of the corpus drawn at random."""
+    """Pieces of the corpus drawn at random, those of the voice ``often`` twice as often."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, often: int | None = None) -> None:
         paths = shard_paths(settings.corpus)[: settings.codec_shards]
         shards = [Shard(path) for path in paths]
         self._all = [(shard, utterance) for shard in shards for utterance in shard.utterances]
+        self._all += [(shard, utterance) for shard, utterance in self._all if utterance.voice == often]
 
     def draw(self, rng: np.random.Generator, rows: int, frames: int) -> tuple[Tensor, Tensor]:
         """Sound float32 [rows, frames * hop] at changing loudness, and phones int64 [rows, frames * 4]."""
