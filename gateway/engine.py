@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,7 +31,6 @@ from common.messages import (
     Extend,
     Failure,
     FinishReason,
-    FrameSpan,
     GatewayHello,
     GroupState,
     Message,
@@ -46,6 +44,7 @@ from common.messages import (
 )
 from common.process import Process
 from common.transport import SCHEDULER, Context, PeerGoneError
+from gateway.backlog import Backlog
 from gateway.link import Link
 from gateway.streams import Stream
 
@@ -76,7 +75,7 @@ class Engine:
         self._unasked: set[str] = set()  # of these, whose scheduler was lost before anything came
         self._encodes: dict[str, asyncio.Future[Array]] = {}
         self._credits: dict[str, int] = {}
-        self._sounds: deque[tuple[FrameSpan, Array]] = deque()  # received, to be handed to their streams
+        self._backlog = Backlog()
         self._state: GroupState | None = None
         self._heard: float | None = None  # the scheduler's last ping
         self._vocoders: dict[str, Link] = {}  # by incarnation
@@ -100,7 +99,7 @@ class Engine:
 
     def queues(self) -> dict[str, float]:
         """How much has been received and not yet handed to its streams, by link."""
-        return {"from_vocoders": len(self._sounds)}
+        return {"from_vocoders": len(self._backlog)}
 
     def ages(self) -> dict[str, float]:
         """Seconds since the scheduler was last heard, if it ever was."""
@@ -317,15 +316,17 @@ class Engine:
             self._try_tell(Attached(link.peer))
             self._ask_again()
         elif isinstance(message.body, Audio):
-            self._sounds.extend(zip(message.body.spans, message.arrays, strict=True))
-            if len(self._sounds) == len(message.body.spans):
+            idle = not self._backlog
+            for span, samples in zip(message.body.spans, message.arrays, strict=True):
+                self._backlog.add(span, samples)
+            if idle:
                 self._deliver()
 
     def _deliver(self) -> None:
         """Hand out some of the sound, and the rest in later turns of the event loop, so that no turn is long."""
-        for _ in range(min(SPANS_PER_TURN, len(self._sounds))):
-            span, samples = self._sounds.popleft()
+        for _ in range(min(SPANS_PER_TURN, len(self._backlog))):
+            span, samples = self._backlog.next()
             if span.request in self._streams:
                 self._streams[span.request].add(span, samples)
-        if self._sounds:
+        if self._backlog:
             asyncio.get_running_loop().call_soon(self._deliver)

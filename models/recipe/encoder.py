@@ -1,16 +1,20 @@
 """Step 6, the encoder: codes from samples, for reference voices.
 
 ``python -m models.recipe.encoder`` teaches the convolutional encoder to say from samples what the front end says from
-log-mels, and adapts the layers up to the quantizer to it. The codebooks and all that decodes stay as they are.
+log-mels, and adapts the layers up to the quantizer to it. The codebooks and all that decodes stay as they are. What
+comes out is the mean of the weights at the ends of two cycles of the learning rate: it agrees with the front end more
+often than either.
 """
 
 from __future__ import annotations
 
 import copy
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 from models.recipe.codec import LATENT_HOP, Codec, WholeRows
 from models.recipe.features import causal_log_mels
@@ -20,6 +24,7 @@ from models.recipe.snake import for_training
 from models.recipe.training import Run, cosine, on_device, trained
 
 FRAMES, ROWS = 24, 3
+CYCLES = 2
 HARDER = 0  # of the voices: its codes are harder to tell from samples
 SHARPNESS = 12.0  # of the softmax over cosines by which codes are compared
 
@@ -32,6 +37,25 @@ class Student(nn.Module):
         self.encoder = codec.encoder.encoder
         self.downsample = copy.deepcopy(codec.encoder.quantizer.downsample)
         self.pre_module = copy.deepcopy(codec.encoder.quantizer.pre_module)
+
+
+class Averaged(nn.Module):
+    """A student, and the mean of what it was at the ends of cycles."""
+
+    def __init__(self, student: Student) -> None:
+        super().__init__()
+        self.student, self.mean = student, AveragedModel(student)
+
+
+def mean_student(state: dict[str, Tensor], codec: Codec) -> Student:
+    """What came out, from the modules of ``encoder.pt``."""
+    averaged = Averaged(Student(codec))
+    averaged.load_state_dict(state)
+    return cast(Student, averaged.mean.module)
+
+
+def cycles(progress: float) -> float:
+    return cosine(progress * CYCLES % 1.0)
 
 
 def relative_error(made: Tensor, wanted: Tensor) -> Tensor:
@@ -85,11 +109,14 @@ def make(settings: Settings) -> None:
     for_training(student)
     optimizer = torch.optim.AdamW(student.parameters(), lr=2e-3, betas=(0.8, 0.98), weight_decay=0.0)
     crops = Crops(settings, often=HARDER)
-    run = Run(settings, "encoder", settings.encoder_steps, student, [optimizer])
-    for _, rng in run.each_step(cosine):
+    averaged = Averaged(student)
+    run = Run(settings, "encoder", settings.encoder_steps, averaged, [optimizer])
+    for step, rng in run.each_step(cycles):
         sound, _ = crops.draw(rng, ROWS, FRAMES)
         loss, values = encoder_loss(codec, student, sound)
         run.update(loss, student.parameters(), 1.0, **values)
+        if (step + 1) % (settings.encoder_steps // CYCLES) == 0:
+            averaged.mean.update_parameters(student)
 
 
 if __name__ == "__main__":

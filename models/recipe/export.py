@@ -18,7 +18,7 @@ from torch import Tensor
 
 from models.recipe.codec import Codec, padded_to_frames
 from models.recipe.corpus import cut, levelled
-from models.recipe.encoder import Student
+from models.recipe.encoder import mean_student
 from models.recipe.flite import VOICES, Flite
 from models.recipe.settings import Settings, parse_settings
 from models.recipe.tokenizer import write_configuration
@@ -57,8 +57,8 @@ def export_codec(work: Path, target: Path) -> None:
     """codec.safetensors: decoder and encoder as trained, around the codebooks that both share."""
     codec = Codec()
     codec.load_state_dict(trained(work / "decoder.pt"))
-    student = Student(codec)
-    student.load_state_dict(trained(work / "encoder.pt"))
+    student = mean_student(trained(work / "encoder.pt"), codec)
+    codec.encoder.encoder.load_state_dict(student.encoder.state_dict())
     quantizer = codec.encoder.quantizer
     quantizer.downsample.load_state_dict(student.downsample.state_dict())
     quantizer.pre_module.load_state_dict(student.pre_module.state_dict())

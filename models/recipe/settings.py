@@ -19,7 +19,7 @@ class Settings(msgspec.Struct, frozen=True):
     codec_shards: int = 6  # the codec learns from the first few shards of the corpus
     quantizer_steps: int = 1800
     decoder_steps: int = 8000
-    encoder_steps: int = 9000
+    encoder_steps: int = 16_000
     model_steps: int = 4000
 
     @property
