@@ -52,7 +52,7 @@ class Conversation:
         self._planner = Planner(prompts, reply, bounds)
         self._pending: deque[str] = deque()
         self._more = True  # to be said
-        self._at_rest = True  # nothing has been said since the last pause
+        self.at_rest = True  # all that was said so far has been spoken and read
         self._parts: deque[Part] = deque()
         self._started = 0
         self._said = 0  # UTF-8 bytes
@@ -73,18 +73,13 @@ class Conversation:
         return self._frames + sum(part.stream.frames for part in self._parts)
 
     @property
-    def at_rest(self) -> bool:
-        """Whether all that was said so far has been spoken and read."""
-        return self._at_rest
-
-    @property
     def pending(self) -> int:
         """Characters that no engine request has yet."""
         return sum(map(len, self._pending))
 
     def say(self, turns: list[str]) -> None:
         """Speak this after what was said before."""
-        self._at_rest = False
+        self.at_rest = False
         self._pending.extend(turns)
         self._said += sum(len(turn.encode()) for turn in turns)
         self._changed.set()
@@ -157,9 +152,9 @@ class Conversation:
             return None
         if not self._more:
             return End("length" if self._cut else "stop", self._frames, None)
-        if self._at_rest:
+        if self.at_rest:
             return None
-        self._at_rest = True
+        self.at_rest = True
         return Pause()
 
     def _part_over(self, part: Part, end: End) -> End | None:

@@ -54,9 +54,10 @@ class Voices:
         Raises:
             ApiError: 400: no such voice; or its codes are of another codec and can't be made anew.
         """
-        if self._changes != self.library.changes:
+        changes = self.library.changes
+        if changes != self._changes:
             self._references.clear()
-        changes = self._changes = self.library.changes
+            self._changes = changes
         references = self._references.pop(voice, None) or await self._read(voice, param)
         if changes == self.library.changes:
             self._references[voice] = references

@@ -177,13 +177,12 @@ def evaluate(url: str, checkpoint: Path, count: int) -> tuple[dict[str, Score], 
     figures = {f"{name}, seconds per second of speech": value for name, value in seconds.items()}
     for name, voice in REFERENCE_VOICES.items():
         teacher, right, other = teachers[voice], speakers[voice], speakers[1 - voice]
-        server, clone = Server(url, {"reference_id": name}), Server(url, clip_of(teacher))
-        codec = Resynthesis(teacher, checkpoint)
+        server, codec = Server(url, {"reference_id": name}), Resynthesis(teacher, checkpoint)
         systems: list[tuple[str, list[str], Speak]] = [
             ("teacher", sentences, teacher),
             ("codec", sentences, codec),
             ("served", sentences, server),
-            ("cloned", sentences[:CLONED], clone),
+            ("cloned", sentences[:CLONED], Server(url, clip_of(teacher))),
             ("numbers", NUMBERS, server),
             ("paragraph", [PARAGRAPH], server),
         ]
