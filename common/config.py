@@ -97,9 +97,8 @@ class Scheduler(Section, frozen=True):
     park_seconds: PositiveSeconds = 10.0  # so far ahead, a stream sits out if somebody gains
     lean_seconds: PositiveSeconds = 1.0  # so far ahead, a stream sits out while somebody is silent,
     lean_ratio: PositiveSeconds = 1.4  # unless a frame then costs more than so many times as much
-    kv_reserve: Annotated[float, Meta(ge=0, le=1)] = 0.25  # share of free pages below which nobody sits out or is paced
+    kv_reserve: Annotated[float, Meta(ge=0, le=1)] = 0.25  # share of free pages below which nobody sits out
     guard_seconds: PositiveSeconds = 0.5  # reserve below which a listener is close to running dry
-    pace_frames: Seconds = 0.33  # frame lengths between steps, while the vocoder is late
     max_call_frames: Positive = 320  # frames per vocoder call: who is silent waits for the call before its own
     unread_seconds: PositiveSeconds = 20.0  # sound sent to a client that it has not read; then the vocoder waits
     worker_timeout: PositiveSeconds = 5.0  # a worker that does not answer pings for so long is lost

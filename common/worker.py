@@ -34,7 +34,7 @@ from common.messages import (
     pack,
     unpack,
 )
-from common.process import Process, wake_on_signals
+from common.process import Process, begin_to_serve, wake_on_signals
 from common.transport import CONNECTED, Context, PeerGoneError
 
 INBOX_BOUND = 4096
@@ -82,7 +82,7 @@ class WorkerLink:
         """Start the I/O thread. Call from the main thread, which becomes the compute thread."""
         wake_on_signals(self._wake_writer.fileno())
         self._thread.start()
-        notify.tell(notify.READY)
+        begin_to_serve()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:

@@ -63,7 +63,7 @@ async def _run(process: Process, served: ServedModel) -> int:
         write_atomically(process.run_dir / ADDRESS_FILE, server.address.encode())
         write_atomically(process.run_dir / TARGETS_FILE, msgspec.json.encode([{"targets": [server.address]}]))
         log.info("listening", extra={"address": server.address})
-        notify.tell(notify.READY)
+        processes.begin_to_serve()
         pings = asyncio.create_task(_ping_watchdog())
         async with spans.exporting(gateway):
             at_once = await _serve(process, server, signals)

@@ -48,12 +48,16 @@ class Outlet:
             ConnectionError: the client has gone.
         """
         for begin in range(0, len(data), SLICE_BYTES):
-            try:
-                async with asyncio.timeout(self._patience):
-                    await self._writer.write(data[begin : begin + SLICE_BYTES])
-                    await self._writer.drain()
-            except TimeoutError:
-                raise SlowClientError from None
+            await self._writer.write(data[begin : begin + SLICE_BYTES], drain=False)
+            if self._writer.transport.get_write_buffer_size():
+                await self._drain()
+
+    async def _drain(self) -> None:
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._writer.drain()
+        except TimeoutError:
+            raise SlowClientError from None
 
     async def finish(self, reason: FinishReason) -> None:
         """End the response as whole."""

@@ -6,6 +6,7 @@ A prompt is int32 [11, T]: token ids in row 0, the ten codes of a frame below it
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import unicodedata
@@ -20,6 +21,7 @@ from common.checkpoint import CheckpointError, special_tokens
 from common.messages import PROMPT_ROWS, Array
 
 TURNS_PER_BATCH = 5
+SYSTEM_TURNS = 64  # that are kept
 
 _SAID = frozenset("%&@#+=$€£¥₹§°÷±½¼¾")  # signs that have a name
 
@@ -100,6 +102,8 @@ class Prompts:
             if _CONTROL_FORM.fullmatch(token) and not SPEAKER.fullmatch(token)
         }
         self._reserved_ids = frozenset(self._reserved.values())
+        self._fixed = functools.cache(self._tokenised)
+        self._system = functools.lru_cache(SYSTEM_TURNS)(self._system_turn)
 
     def reserved_token(self, text: str) -> str | None:
         """The first control token spelled out in a text."""
@@ -118,7 +122,9 @@ class Prompts:
         Raises:
             ValueError: a text holds a control token, which :meth:`reserved_token` tells beforehand.
         """
-        first = np.concatenate([*self._system(references), *self._turn(batches[0])], axis=1)
+        texts = [of_speaker(reference, index).text for index, reference in enumerate(references)]
+        spoken = tuple(codes.astype(np.int16, copy=False).tobytes() for _, codes in references)
+        first = np.concatenate([self._system("\n".join(texts), spoken), *self._turn(batches[0])], axis=1)
         return [first, *(self.later(batch) for batch in batches[1:])]
 
     def later(self, batch: str) -> Array:
@@ -129,17 +135,18 @@ class Prompts:
         """
         return np.concatenate([self._fixed(_END), *self._turn(batch)], axis=1)
 
-    def _system(self, references: list[Reference]) -> list[Array]:
-        if not references:
-            return [self._fixed(part) for part in (_SYSTEM, _SPEAK, _END)]
-        texts = [of_speaker(reference, index).text for index, reference in enumerate(references)]
-        said = [self._fixed(_SYSTEM), self._fixed(_SPEAK_LIKE), self._typed("\n".join(texts)), self._fixed(_SPEECH)]
-        return [*said, *(self._codes(codes) for _, codes in references), self._fixed(_END)]
+    def _system_turn(self, texts: str, spoken: tuple[bytes, ...]) -> Array:
+        """``spoken``: the codes of each reference, int16 [10, frames]."""
+        if not spoken:
+            return np.concatenate([self._fixed(part) for part in (_SYSTEM, _SPEAK, _END)], axis=1)
+        said = [self._fixed(_SYSTEM), self._fixed(_SPEAK_LIKE), self._typed(texts), self._fixed(_SPEECH)]
+        codes = [self._codes(np.frombuffer(one, np.int16).reshape(PROMPT_ROWS - 1, -1)) for one in spoken]
+        return np.concatenate([*said, *codes, self._fixed(_END)], axis=1)
 
     def _turn(self, batch: str) -> list[Array]:
         return [self._fixed(_USER), self._typed(batch), self._fixed(_END), self._fixed(_ASSISTANT)]
 
-    def _fixed(self, segment: str) -> Array:
+    def _tokenised(self, segment: str) -> Array:
         return _columns(self._ids(segment))
 
     def _typed(self, segment: str) -> Array:

@@ -66,7 +66,7 @@ class Stream:
         self.request = request
         self.output = output
         self.prompt_tokens = 0
-        self.changed = asyncio.Event()  # set when anything comes; several streams may share one
+        self.changed = asyncio.Event()  # wakes the reader; several streams may share one
         self._give_credit, self._on_close, self._on_extend = give_credit, on_close, on_extend
         self._chunks: deque[Chunk] = deque()
         self._received = 0
@@ -101,8 +101,16 @@ class Stream:
         ended = self._ended
         return ended is not None and ended.failure is None and ended.reason in ("stop", "length")
 
+    @property
+    def complete(self) -> bool:
+        """Whether all frames have come, and it is known that there are no more."""
+        return self._ended is not None and self._ended.frames == self._received
+
     def add(self, span: FrameSpan, data: Array) -> None:
-        """Frames have come. Those that came before, from a worker that was lost since, are left out."""
+        """Frames have come, for which the reader is yet to be woken (``changed``).
+
+        Those that came before, from a worker that was lost since, are left out.
+        """
         again = min(self._received - span.first, span.frames)
         if again < 0:
             failure = Failure(500, "frames_lost", f"frame {self._received} is missing")
@@ -113,7 +121,6 @@ class Stream:
             data = data[len(data) // span.frames * again :]
             self._chunks.append(Chunk(self._received, new, data))
             self._received += new
-            self.changed.set()
 
     def rest(self, rested: Rested) -> None:
         """The engine says that all is spoken; unless more was said since."""
@@ -144,7 +151,7 @@ class Stream:
             return End(ended.reason, ended.frames, ended.failure)
         if self._chunks:
             return self._chunks.popleft()
-        if ended is not None and ended.frames == self._received:
+        if ended is not None and self.complete:
             self._finished = True
             return End(ended.reason, ended.frames, None)
         return None

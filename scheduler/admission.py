@@ -6,7 +6,8 @@ already; the work ahead takes longer than the deadline; the listeners already se
 
 from __future__ import annotations
 
-import numpy as np
+import math
+import statistics
 
 from common.config import Scheduler as Settings
 from common.messages import Failure
@@ -18,7 +19,7 @@ from scheduler.workers import ArWorker, VocoderWorker
 
 SILENT_SHARE = 0.6  # of the deadline for which somebody may have been silent
 LISTENERS = 20  # below so many, the reserve of the poorest says little
-POOREST_PERCENTILE = 5
+POOREST = 20  # the poorest is the first of so many quantiles
 SETTLED_SECONDS = 2.0  # a listener counts once it has had so much sound
 
 
@@ -61,7 +62,7 @@ def seconds_to_first_sound(
     call = min((vocoder.call_seconds.value for vocoder in vocoders), default=0.0)
     step_seconds, frame_seconds = worker.step_seconds.value, worker.frame_seconds
     frames = first_chunk(step_seconds, call, frame_seconds, settings.min_chunk, settings.max_first_chunk)
-    return for_a_place + np.ceil(prompts) * step + frames * step_seconds + 2 * call
+    return for_a_place + math.ceil(prompts) * step + frames * step_seconds + 2 * call
 
 
 def too_late(
@@ -98,5 +99,5 @@ def _poorest_reserve(served: list[Request], now: float, frame_seconds: float) ->
         if other.play_end is not None and other.delivered > settled and not other.generated
     ]
     if len(reserves) < LISTENERS:
-        return float("inf")
-    return float(np.percentile(reserves, POOREST_PERCENTILE))
+        return math.inf
+    return statistics.quantiles(reserves, n=POOREST, method="inclusive")[0]

@@ -70,7 +70,7 @@ class Scheduler:
         self.vocoders: dict[str, VocoderWorker] = {}
         self.encodes = Encodes(settings.max_encodes)
         self.draining = False
-        self._due_at = math.inf  # when a step or call is, for which it is too early
+        self._call_at = math.inf  # when the next call may be sent, for which it is too early
 
     # Workers and gateways come and go --------------------------------------------------------------------------------
 
@@ -230,6 +230,7 @@ class Scheduler:
         self._recovery.expire(now)
         self._admit(now)
         yield from self._steps(now)
+        self._call_at = math.inf
         for vocoder in self.vocoders.values():
             self._call(vocoder, now)
             self._start_encode(vocoder)
@@ -237,14 +238,9 @@ class Scheduler:
         yield from self._outbox.take()
 
     def _steps(self, now: float) -> Iterator[Outgoing]:
-        self._due_at = math.inf
         for worker in list(self.ar_workers.values()):
             most = 1 + (worker.ahead if self.settings.look_ahead else 0)
             while worker.incarnation in self.ar_workers and len(worker.in_flight) < most:
-                start_at = self.policy.start_at(worker, list(self.vocoders.values()), now)
-                if start_at > now:
-                    self._due_at = min(self._due_at, start_at)
-                    break
                 step = plan_step(worker, self.settings, self.policy, now, len(self.waiting) > 0)
                 if step is None:
                     break
@@ -254,7 +250,7 @@ class Scheduler:
         call_at = vocoder.next_call_at(self.settings.look_ahead)
         if call_at > now:
             if vocoder.unspoken:
-                self._due_at = min(self._due_at, call_at)
+                self._call_at = min(self._call_at, call_at)
             return
         call = plan_call(vocoder, self.settings, self.policy, now, self.window)
         if call is not None:
@@ -262,8 +258,8 @@ class Scheduler:
 
     def wake_at(self) -> float | None:
         """When to plan again even if nothing happens."""
-        due_at = min([*self._roster.expiries(), *self._recovery.expiries(), self._due_at])
-        return None if math.isinf(due_at) else due_at
+        at = min([*self._roster.expiries(), *self._recovery.expiries(), self._call_at])
+        return None if math.isinf(at) else at
 
     def idle(self) -> bool:
         """Whether nothing is under way."""

@@ -38,9 +38,6 @@ class Policy(Protocol):
     def choose(self, worker: ArWorker, candidates: list[Request], situation: Situation) -> list[Request]:
         """Who of those with a frame to draw decodes in this step, in what order."""
 
-    def start_at(self, worker: ArWorker, vocoders: list[VocoderWorker], now: float) -> float:
-        """The earliest time at which the worker's next step should begin."""
-
     def due(self, request: Request, frames: int, vocoder: VocoderWorker, now: float) -> bool:
         """Whether so many frames of a stream are enough for the next vocoder call."""
 
@@ -65,9 +62,6 @@ class Fcfs:
 
     def choose(self, worker: ArWorker, candidates: list[Request], situation: Situation) -> list[Request]:
         return candidates[: max(0, self._settings.max_batch - situation.prefill_rows)]
-
-    def start_at(self, worker: ArWorker, vocoders: list[VocoderWorker], now: float) -> float:
-        return now
 
     def due(self, request: Request, frames: int, vocoder: VocoderWorker, now: float) -> bool:
         return frames >= self._settings.chunk
@@ -104,24 +98,6 @@ class Playback:
         if silent and not self._pages_are_scarce(worker):
             chosen = self._lean(worker, chosen, slacks, situation)
         return chosen[:room]
-
-    def start_at(self, worker: ArWorker, vocoders: list[VocoderWorker], now: float) -> float:
-        """Steps are spaced while the vocoders can hardly keep up, and have their next call's work already.
-
-        Larger steps at larger distances leave the vocoder more of the device. Never for prompts, nor when nobody
-        listens as it is made.
-        """
-        settings = self._settings
-        if worker.step_started is None or worker.prompts or len(worker.decoders) >= settings.max_batch:
-            return now
-        if self._pages_are_scarce(worker):
-            return now
-        at_work = all(vocoder.in_flight and vocoder.saturated for vocoder in vocoders)
-        if not at_work or any(vocoder.unspoken < settings.max_call_frames for vocoder in vocoders):
-            return now
-        if not any(request.streaming for vocoder in vocoders for request in vocoder.requests.values()):
-            return now
-        return worker.step_started + settings.pace_frames * self._frame
 
     def due(self, request: Request, frames: int, vocoder: VocoderWorker, now: float) -> bool:
         """For a listener first the smallest chunk that lasts until the second is there, then half of the reserve, or

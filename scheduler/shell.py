@@ -45,7 +45,7 @@ from common.messages import (
     pack,
     unpack,
 )
-from common.process import Process, wake_on_signals
+from common.process import Process, begin_to_serve, wake_on_signals
 from common.transport import Context, PeerGoneError
 from scheduler.answers import ProtocolError
 from scheduler.capacity import capacity, conflicts
@@ -102,7 +102,7 @@ class Shell:
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self._wake_reader, zmq.POLLIN)
         log.info("scheduler listens")
-        notify.tell(notify.READY)
+        begin_to_serve()
         while not self._done():
             self._watchdog.ping()
             poller.poll(self._timeout_ms())

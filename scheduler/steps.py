@@ -72,7 +72,6 @@ class _Builder:
         step = Step(worker.steps, self.rows, self.tokens, self.prompted, self.now)
         worker.steps += 1
         worker.in_flight.append(step)
-        worker.step_started = self.now
         plan = StepPlan(step.number, worker.released, self.assigned, self.prefills)
         worker.released = []
         prompt = np.concatenate(self.prompts, axis=1) if self.prompts else np.empty((PROMPT_ROWS, 0), np.int32)

@@ -62,7 +62,6 @@ class ArWorker:
         self.in_flight: deque[Step] = deque()
         self.steps = 0
         self.released: list[int] = []  # slots the worker has not yet been told of
-        self.step_started: float | None = None  # when the newest step was sent
         self.answered = 0.0  # when the newest answer came
         self.step_seconds = Average(STEP_GUESS)
         self.step_cost = LinearCost([STEP_GUESS, 0.0, 0.0])  # per row and prompt position

@@ -8,12 +8,12 @@ Workers are cost-model executors; they don't slow each other down, so the simula
 from __future__ import annotations
 
 import argparse
-import asyncio
 import statistics
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import uvloop
 
 from common.config import Scheduler as Settings
 from common.cost_models import COST_MODELS, CostModel
@@ -39,7 +39,7 @@ def listen(group: Group, clients: int, seconds: float) -> Load:
     def fields(client: int, turn: int) -> dict[str, object]:
         return {"text": f"Client {client}, request {turn}.", "format": "wav", "seed": 1000 * client + turn}
 
-    loop = asyncio.run(closed_loop(group.base, clients, seconds, fields, lambda: None))
+    loop = uvloop.run(closed_loop(group.base, clients, seconds, fields, lambda: None))
     return Load(loop.frames_per_second, loop.first_sound)
 
 

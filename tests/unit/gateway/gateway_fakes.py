@@ -111,6 +111,7 @@ class Player:
         audio = self.stream.output == "audio"
         data = tone(frames, self.frames) if audio else codes(frames, self.frames)
         self.stream.add(FrameSpan(self.stream.request, self.frames, frames), data)
+        self.stream.changed.set()
         self.frames += frames
 
     def rest(self, extended: int = 0) -> None:

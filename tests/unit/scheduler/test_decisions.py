@@ -104,7 +104,7 @@ def test_batch_requests_wait_for_interactive_ones_but_not_for_ever() -> None:
         world.read_all()
 
 
-def test_a_lone_stream_far_ahead_is_neither_parked_nor_paced() -> None:
+def test_a_lone_stream_far_ahead_is_not_parked() -> None:
     world = make_world(Settings(park_seconds=0.2))
     request = world.submit([4], [100], max_frames=120)
     steps = 0
