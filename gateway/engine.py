@@ -6,7 +6,6 @@ One connection to the scheduler and one to each vocoder worker, read from the ev
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import time
 from collections.abc import Sequence
@@ -47,12 +46,12 @@ from common.process import Process
 from common.transport import SCHEDULER, Context, PeerGoneError
 from gateway.link import Link
 from gateway.streams import Stream
+from gateway.wakes import Wakes
 
 log = logging.getLogger(__name__)
 
 RESUBMIT_SECONDS = 20.0  # for which a request that had not begun waits for a new scheduler
 CREDIT_SECONDS = 0.01  # for which what clients have read is gathered, next to seconds that may be unread
-WAKES_PER_TURN = 4  # of the event loop, of streams whose sound is then converted
 SCHEDULER_LOST = Failure(503, "scheduler_lost", "the scheduler of this request was lost", retry_after=2)
 
 
@@ -75,7 +74,7 @@ class Engine:
         self._unasked: set[str] = set()  # of these, whose scheduler was lost before anything came
         self._encodes: dict[str, asyncio.Future[Array]] = {}
         self._credits: dict[str, int] = {}
-        self._unwoken: dict[str, Stream] = {}  # those for which more sound has come, in that order
+        self._wakes = Wakes()
         self._state: GroupState | None = None
         self._heard: float | None = None  # the scheduler's last ping
         self._vocoders: dict[str, Link] = {}  # by incarnation
@@ -98,8 +97,8 @@ class Engine:
         return sum(not stream.begun for stream in self._streams.values())
 
     def queues(self) -> dict[str, float]:
-        """Of how many streams sound has been received that they have not been woken for, by link."""
-        return {"from_vocoders": len(self._unwoken)}
+        """For how many streams sound has come that their readers were not yet woken for, by link."""
+        return {"from_vocoders": len(self._wakes)}
 
     def ages(self) -> dict[str, float]:
         """Seconds since the scheduler was last heard, if it ever was."""
@@ -192,7 +191,7 @@ class Engine:
     def _close(self, request: str, reason: FinishReason | None) -> None:
         """A stream is done with; ``reason`` when the engine is not."""
         self._asked.pop(request, None)
-        self._unwoken.pop(request, None)
+        self._wakes.forget(request)
         if self._streams.pop(request, None) is not None and reason is not None:
             self._try_tell(Cancel(request, reason))
 
@@ -318,26 +317,7 @@ class Engine:
             self._try_tell(Attached(link.peer))
             self._ask_again()
         elif isinstance(message.body, Audio):
-            self._on_audio(message.body, message.arrays)
-
-    def _on_audio(self, body: Audio, sound: list[Array]) -> None:
-        """All of it goes to its streams at once. Those of which it is the first or the last sound are woken first, the
-        others a few at a time, so that no turn of the event loop is long."""
-        idle = not self._unwoken
-        for span, samples in zip(body.spans, sound, strict=True):
-            stream = self._streams.get(span.request)
-            if stream is None:
-                continue
-            stream.add(span, samples)
-            if span.first == 0 or stream.complete:
-                stream.changed.set()
-            else:
-                self._unwoken[span.request] = stream
-        if idle and self._unwoken:
-            self._wake_some()
-
-    def _wake_some(self) -> None:
-        for request in list(itertools.islice(self._unwoken, WAKES_PER_TURN)):
-            self._unwoken.pop(request).changed.set()
-        if self._unwoken:
-            asyncio.get_running_loop().call_soon(self._wake_some)
+            for span, samples in zip(message.body.spans, message.arrays, strict=True):
+                if (stream := self._streams.get(span.request)) is not None:
+                    stream.add(span, samples)
+                    self._wakes.add(stream, first=span.first == 0)

@@ -21,7 +21,7 @@ from common.checkpoint import CheckpointError, special_tokens
 from common.messages import PROMPT_ROWS, Array
 
 TURNS_PER_BATCH = 5
-SYSTEM_TURNS = 64  # that are kept
+SYSTEM_TURNS = 32  # that are kept
 
 _SAID = frozenset("%&@#+=$€£¥₹§°÷±½¼¾")  # signs that have a name
 

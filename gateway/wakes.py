@@ -1,0 +1,42 @@
+"""Whose reader is woken when, of the streams for which sound has come."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+from gateway.streams import Stream
+
+PER_TURN = 4  # of the event loop; each reader converts its sound then
+
+
+class Wakes:
+    """Wakes readers a few at a time, so that no turn of the event loop is long.
+
+    Who has their first sound, or the last, does not wait for the others: these have some to play meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Stream] = {}  # by request, who has waited longest first
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, stream: Stream, first: bool) -> None:
+        """Sound has come for a stream, the ``first`` or more."""
+        if first or stream.complete:
+            stream.changed.set()
+            return
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._some)
+        self._waiting[stream.request] = stream
+
+    def forget(self, request: str) -> None:
+        """Nobody reads this stream any more."""
+        self._waiting.pop(request, None)
+
+    def _some(self) -> None:
+        for request in list(itertools.islice(self._waiting, PER_TURN)):
+            self._waiting.pop(request).changed.set()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._some)
