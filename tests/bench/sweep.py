@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-import uvloop
 
 from common.config import Scheduler as Settings
 from common.cost_models import COST_MODELS, CostModel
@@ -33,13 +32,13 @@ class Load(NamedTuple):
     first_sound: float  # median, seconds
 
 
-def listen(group: Group, clients: int, seconds: float) -> Load:
+def listen(group: Group, clients: int, seconds: int) -> Load:
     """So many clients, each of which sends its next request when it has heard the last."""
 
     def fields(client: int, turn: int) -> dict[str, object]:
         return {"text": f"Client {client}, request {turn}.", "format": "wav", "seed": 1000 * client + turn}
 
-    loop = uvloop.run(closed_loop(group.base, clients, seconds, fields, lambda: None))
+    loop = closed_loop(group.base, clients, seconds, fields, lambda: None)
     return Load(loop.frames_per_second, loop.first_sound)
 
 
@@ -69,7 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--preset", choices=sorted(COST_MODELS), default="h200-s21-fp8")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 16, 32, 64])
-    parser.add_argument("--seconds", type=float, default=8.0, help="for each number of clients")
+    parser.add_argument("--seconds", type=int, default=10, help="for each number of clients")
     arguments = parser.parse_args()
     with running(*options(arguments.preset, frames=FRAMES)) as group:
         loads = [listen(group, clients, arguments.seconds) for clients in arguments.clients]

@@ -11,7 +11,6 @@ another without a gap. ``tests.bench.sweep`` is about concurrency.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -53,7 +52,7 @@ def options(preset: str, sync: bool = False, frames: int = 0) -> list[str]:
 COUNTED = ("shoal_generation_frames_total", "shoal_step_seconds_count", "shoal_step_seconds_sum")
 
 
-def run(group: Group, streams: int, seconds: float) -> Run:
+def run(group: Group, streams: int, seconds: int) -> Run:
     """Buffered streams, as many at any time, counted over ``seconds`` in the middle."""
     counts: list[list[float]] = []
 
@@ -67,7 +66,7 @@ def run(group: Group, streams: int, seconds: float) -> Run:
         body = {"text": f"Stream {client}.", "seed": seed, "format": "wav", "streaming": False}
         return body | {"max_new_tokens": max(frames, 1)}
 
-    asyncio.run(closed_loop(group.base, streams, seconds, fields, count))
+    closed_loop(group.base, streams, seconds, fields, count)
     before, after = counts
     passed, frames, steps, spent = (end - begin for begin, end in zip(before, after, strict=True))
     return Run(streams, passed, frames, steps, spent)
@@ -83,7 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--preset", choices=sorted(COST_MODELS), default="h200-bf16")
     parser.add_argument("--streams", type=int, nargs="+", default=[8, 16, 64])
-    parser.add_argument("--seconds", type=float, default=10.0, help="for each number of streams")
+    parser.add_argument("--seconds", type=int, default=10, help="for each number of streams")
     parser.add_argument("--sync", action="store_true", help="without look-ahead")
     arguments = parser.parse_args()
     model = COST_MODELS[arguments.preset]
