@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from models.recipe.codec import LATENT_HOP, Codec, WholeRows
 from models.recipe.features import causal_log_mels
-from models.recipe.quantizer import Crops
+from models.recipe.quantizer import Crops, quantized
 from models.recipe.settings import Settings, parse_settings
 from models.recipe.snake import for_training
 from models.recipe.training import Run, cosine, on_device, trained
@@ -85,19 +85,22 @@ def code_losses(codec: Codec, pooled: Tensor, codes: Tensor) -> tuple[Tensor, Te
     return torch.stack(losses), agreed
 
 
-def encoder_loss(codec: Codec, student: Student, sound: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Relative errors of the latents at both rates, and cross-entropies of the codes."""
+def encoder_loss(codec: Codec, student: Student, sound: Tensor, phones: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Relative errors of the latents at both rates, cross-entropies of the codes, and what the quantizer itself learned
+    by: how well mels and phones are told from the codes that the student chooses."""
     batch, quantizer = WholeRows(len(sound)), codec.encoder.quantizer
+    mels = causal_log_mels(sound, LATENT_HOP)
     with torch.no_grad():
-        wanted = codec.front_end(causal_log_mels(sound, LATENT_HOP), batch)
+        wanted = codec.front_end(mels, batch)
         wanted_pooled = codec.pooled(wanted, batch)
         codes = quantizer.nearest_codes(wanted_pooled)
     made = student.encoder(sound.unsqueeze(1), batch)
     pooled = student.pre_module(student.downsample(made, batch), batch)
     latent, before = relative_error(made, wanted), relative_error(pooled, wanted_pooled)
     losses, agreed = code_losses(codec, pooled, codes)
-    values = {"latent": latent, "pooled": before, "residual": losses[1:].mean(), "agreed": agreed}
-    return latent + before + 0.3 * losses[0] + 0.3 * losses[1:].mean(), values
+    chosen = quantized(codec, pooled, mels, phones)
+    values = {"latent": latent, "pooled": before, "residual": losses[1:].mean(), "agreed": agreed, **chosen.values}
+    return latent + before + 0.3 * losses[0] + 0.3 * losses[1:].mean() + chosen.loss, values
 
 
 @on_device
@@ -112,8 +115,8 @@ def make(settings: Settings) -> None:
     averaged = Averaged(student)
     run = Run(settings, "encoder", settings.encoder_steps, averaged, [optimizer])
     for step, rng in run.each_step(cycles):
-        sound, _ = crops.draw(rng, ROWS, FRAMES)
-        loss, values = encoder_loss(codec, student, sound)
+        sound, phones = crops.draw(rng, ROWS, FRAMES)
+        loss, values = encoder_loss(codec, student, sound, phones)
         run.update(loss, student.parameters(), 1.0, **values)
         if (step + 1) % (settings.encoder_steps // CYCLES) == 0:
             averaged.mean.update_parameters(student)

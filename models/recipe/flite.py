@@ -6,8 +6,9 @@ Debian's package ``libflite1`` brings the library and the voices ``cmu_us_slt`` 
 from __future__ import annotations
 
 import ctypes
+import zlib
 from collections.abc import Iterator
-from ctypes import POINTER, c_char_p, c_float, c_int, c_short, c_void_p
+from ctypes import POINTER, c_char_p, c_float, c_int, c_short, c_uint, c_void_p
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,6 +75,7 @@ class Flite:
         self._string = self._function("item_feat_string", c_char_p, c_void_p, c_char_p)
         self._float = self._function("item_feat_float", c_float, c_void_p, c_char_p)
         self._delete = self._function("delete_utterance", None, c_void_p)
+        self._seed = self._function("srand", None, c_uint, library=ctypes.CDLL(None))
 
     def _function(self, name: str, result: Any, *arguments: Any, library: ctypes.CDLL | None = None) -> Any:
         function = getattr(library or self._flite, name)
@@ -85,7 +87,8 @@ class Flite:
         return self._function(f"register_cmu_us_{name}", c_void_p, c_void_p, library=library)(None)
 
     def speak(self, text: str, voice: str) -> Speech:
-        """Speak an ASCII text with one of VOICES."""
+        """Speak an ASCII text with one of VOICES, each time in the same way: C's rand() draws the noise in it."""
+        self._seed(zlib.crc32(text.encode()))
         utterance = self._synthesize(text.encode("ascii"), self._voices[voice])
         try:
             wave = self._wave(utterance).contents

@@ -6,6 +6,8 @@ and a head that predicts the mels again. Nothing here runs at 16 kHz, which is w
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -52,20 +54,37 @@ class Crops:
         return torch.tensor(sounds), torch.tensor(phones)
 
 
-def quantizer_loss(codec: Codec, usage: CodeUsage, sound: Tensor, phones: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """10 mel L1 + DAC's codebook and commitment losses + 0.3 cross-entropy of the phones behind the semantic code."""
-    batch, mels = WholeRows(len(sound)), causal_log_mels(sound, LATENT_HOP)
-    z = codec.latent(mels, batch)
-    quantizer = codec.encoder.quantizer
+class Quantized(NamedTuple):
+    """Latents behind their codes, and what that costs."""
+
+    loss: Tensor
+    values: dict[str, Tensor]  # for the log
+    codes: Tensor  # int64 [B, 10, F]
+    encodings: Tensor  # what the codes stand for, [B, 10 * codebook_dim, F]
+
+
+def quantized(codec: Codec, z: Tensor, mels: Tensor, phones: Tensor) -> Quantized:
+    """10 mel L1 + DAC's codebook and commitment losses + 0.3 cross-entropy of the phones behind the semantic code.
+
+    z [B, latent_dim, F], mels [B, FRONT_END_MELS, 4 F], phones int64 [B, 4 F].
+    """
+    batch, quantizer = WholeRows(len(z)), codec.encoder.quantizer
     semantic, first, first_z, commitment, codebook = quantizer.semantic_quantizer(z)
     residual, rest, rest_z, residual_commitment, residual_codebook = quantizer.quantizer(z - semantic)
     made = codec.mel_head(codec.expanded(semantic + residual, batch), batch)
     heard = codec.phone_head(semantic.transpose(1, 2)).unflatten(2, (LATENTS_PER_FRAME, len(PHONES))).flatten(0, 2)
     mel, phone = (made - mels).abs().mean(), F.cross_entropy(heard, phones.flatten())
     quantization = 0.25 * (commitment + residual_commitment) + codebook + residual_codebook
-    used = usage.update(torch.cat([first, rest], 1), torch.cat([first_z, rest_z], 1).detach())
-    values = {"mel": mel, "quantization": quantization, "phone": phone, "used": used}
-    return 10 * mel + quantization + 0.3 * phone, values
+    values = {"mel": mel, "quantization": quantization, "phone": phone}
+    codes, encodings = torch.cat([first, rest], 1), torch.cat([first_z, rest_z], 1).detach()
+    return Quantized(10 * mel + quantization + 0.3 * phone, values, codes, encodings)
+
+
+def quantizer_loss(codec: Codec, usage: CodeUsage, sound: Tensor, phones: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Of sound by way of the front end."""
+    mels = causal_log_mels(sound, LATENT_HOP)
+    loss, values, codes, encodings = quantized(codec, codec.latent(mels, WholeRows(len(sound))), mels, phones)
+    return loss, values | {"used": usage.update(codes, encodings)}
 
 
 @on_device

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,6 +16,7 @@ from ar_worker.weights import load_weights
 from common.checkpoint import load_codec_config, load_generation_config, load_model_config
 from gateway.prompt import Prompts
 from gateway.voices import bundled
+from models.recipe.flite import Flite
 from vocoder_worker.weights import load_decoder, load_encoder, read_weights
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +41,14 @@ def test_the_recipe_ends_in_a_checkpoint_that_the_server_loads_and_goes_on_where
     assert torch.load(tmp_path / "model.pt", weights_only=True)["step"] == 6
     run_recipe(".model", tmp_path, "--model-steps", "8", "--threads", "2")  # in two processes that train together
     assert torch.load(tmp_path / "model.pt", weights_only=True)["step"] == 8
+
+
+@pytest.mark.slow
+def test_the_teacher_says_a_sentence_in_the_same_way_each_time() -> None:
+    flite = Flite()
+    first = flite.speak("The snow was deep.", "slt").sound
+    flite.speak("We stayed at home.", "slt")
+    assert np.array_equal(flite.speak("The snow was deep.", "slt").sound, first)
 
 
 def check(checkpoint: Path) -> None:
