@@ -1,9 +1,9 @@
 """Step 6, the encoder: codes from samples, for reference voices.
 
 ``python -m models.recipe.encoder`` teaches the convolutional encoder to say from samples what the front end says from
-log-mels, and adapts the layers up to the quantizer to it. The codebooks and all that decodes stay as they are. What
-comes out is the mean of the weights at the ends of two cycles of the learning rate: it agrees with the front end more
-often than either.
+log-mels, and adapts the layers up to the quantizer to it. The codebooks and all that decodes stay as they are; where
+the encoder can't choose the front end's codes, it learns to choose others that sound alike. What comes out is the mean
+of the weights at the ends of two cycles of the learning rate: it agrees with the front end more often than either.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ class Settings(msgspec.Struct, frozen=True):
     sentences: int = 32_000
     codec_shards: int = 6  # the codec learns from the first few shards of the corpus
     quantizer_steps: int = 1800
-    decoder_steps: int = 8000
-    encoder_steps: int = 16_000
+    decoder_steps: int = 10_000
+    encoder_steps: int = 14_000
     model_steps: int = 4000
 
     @property
