@@ -183,11 +183,8 @@ class Conversation:
         times = [self._rest_ends(part) for part in self._parts if part.open and not part.stream.generated]
         if self._hold_until > self._loop.time():
             times.append(self._hold_until)
-        if not times:
-            await self._changed.wait()
-            return
         try:
-            async with asyncio.timeout_at(min(times)):
+            async with asyncio.timeout_at(min(times, default=None)):
                 await self._changed.wait()
         except TimeoutError:
             pass

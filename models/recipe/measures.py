@@ -11,7 +11,7 @@ from models.recipe.features import magnitudes, mel_filters, spectral_distance
 
 FRAME_SECONDS = 0.04
 LOWEST, HIGHEST = 70.0, 300.0  # Hz
-SILENCE = 10 ** (-50 / 20)  # of full scale; a "th" at an end, the quietest sound of speech, peaks at -46 dBFS
+SILENCE = 10 ** (-45 / 20)
 DECIBELS_PER_NEPER = 20 / np.log(10)
 
 
@@ -45,7 +45,7 @@ def loudness(sound: Array, sample_rate: int) -> float:
 
 
 def end_silences(sound: Array, sample_rate: int) -> tuple[float, float]:
-    """Seconds below -50 dBFS before the first louder sample and behind the last."""
+    """Seconds below -45 dBFS before the first louder sample and behind the last."""
     loud = np.flatnonzero(np.abs(sound) > SILENCE)
     if not loud.size:
         return len(sound) / sample_rate, len(sound) / sample_rate
