@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 
 from gateway.streams import Stream
 
-PER_TURN = 4  # of the event loop; each reader converts its sound then
-
 
 class Wakes:
-    """Wakes readers a few at a time, so that no turn of the event loop is long.
+    """Wakes one reader per turn of the event loop, for each converts its sound then: so no turn is long.
 
     Who has their first sound, or the last, does not wait for the others: these have some to play meanwhile.
     """
@@ -28,15 +25,15 @@ class Wakes:
             stream.changed.set()
             return
         if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._some)
+            asyncio.get_running_loop().call_soon(self._next)
         self._waiting[stream.request] = stream
 
     def forget(self, request: str) -> None:
         """Nobody reads this stream any more."""
         self._waiting.pop(request, None)
 
-    def _some(self) -> None:
-        for request in list(itertools.islice(self._waiting, PER_TURN)):
-            self._waiting.pop(request).changed.set()
+    def _next(self) -> None:
         if self._waiting:
-            asyncio.get_running_loop().call_soon(self._some)
+            self._waiting.pop(next(iter(self._waiting))).changed.set()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._next)

@@ -96,7 +96,8 @@ class Answers:
         worker.in_flight.popleft()
         worker.call_seconds.add(body.duration)
         worker.call_cost.add(body.duration, call.frames)
-        worker.busy_share.add(min(1.0, body.duration / max(now - worker.answered, 1e-9)))
+        due = body.duration * worker.call_cost.predict(call.due) / worker.call_cost.predict(call.frames)
+        worker.due_share.add(min(1.0, due / max(now - worker.answered, 1e-9)))
         worker.answered = now
         return call
 

@@ -30,14 +30,13 @@ def plan_call(worker: VocoderWorker, settings: Settings, policy: Policy, now: fl
     call = _Builder(worker, settings, now, window)
     for request in ready:
         call.add(request, settings.max_call_frames)
-    filled = policy.filled(worker)
+    due_frames, filled = call.frames, policy.filled(worker)
     if call.frames < filled:
         # Others follow at the price of their frames; a call of their own would cost its base as well.
-        due = set(ready)
-        others = [request for request in worker.requests.values() if request not in due]
+        others = [request for request in worker.requests.values() if request not in set(ready)]
         for request in sorted(others, key=lambda request: policy.urgency(request, now)):
             call.add(request, filled)
-    return call.finish()
+    return call.finish(due_frames)
 
 
 class _Builder:
@@ -67,9 +66,9 @@ class _Builder:
         self.spoken.append((request, request.handed))
         self.frames += frames
 
-    def finish(self) -> PlannedCall:
+    def finish(self, due: int) -> PlannedCall:
         worker = self.worker
-        call = Call(worker.calls, self.spoken, self.frames, self.now)
+        call = Call(worker.calls, self.spoken, self.frames, due, self.now)
         worker.in_flight.append(call)
         worker.calls += 1
         return PlannedCall(DecodePlan(call.number, self.items), [np.concatenate(self.codes)])

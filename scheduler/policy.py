@@ -17,6 +17,7 @@ SAFETY = 1.5  # how much longer than expected a step or a call may take
 FILLED = 0.5  # of the largest call
 RESERVE_SHARE = 0.5  # of the listener's reserve, which the next chunk should last; larger ones make others wait
 PARKING_GAIN = 0.1  # of a step's time, for which those far ahead sit out
+LAST_CHUNK_SECONDS = 0.5  # of reserve of which others need no more, for a reply to be over
 STARVATION_SECONDS = 1.0  # a request without a clock is served after so long as if it were silent
 
 
@@ -124,6 +125,8 @@ class Playback:
             waited = now - request.asked_sound >= STARVATION_SECONDS
             return (-math.inf if waited else math.inf, request.arrived)
         sound_end = self._sound_end(request, now)
+        if sound_end is not None and request.generated:
+            sound_end = min(sound_end, now + LAST_CHUNK_SECONDS)
         return (-math.inf if sound_end is None else sound_end, request.arrived)
 
     def _sound_end(self, request: Request, now: float) -> float | None:

@@ -17,7 +17,7 @@ STEP_GUESS = 0.01  # seconds, until the first answer
 CALL_GUESS = 0.01
 LEAST_AHEAD = 0.004  # seconds of work that a device should have while the host sees to the step before
 CALL_LEAD = 0.003  # seconds before the end of a call at which the next one is sent
-SATURATED = 0.9  # share of the time at work above which a vocoder worker can hardly keep up
+SATURATED = 0.9  # share of the time taken by what is due, above which a vocoder worker can hardly keep up
 
 
 class Average:
@@ -117,11 +117,13 @@ class ArWorker:
 
 
 class Call(NamedTuple):
-    """A vocoder call in flight: the requests, and up to which frame each is spoken when it is answered."""
+    """A vocoder call in flight: the requests, and up to which frame each is spoken when it is answered. ``due``: frames
+    of it that were; the others fill it up."""
 
     number: int
     spoken: list[tuple[Request, int]]
     frames: int
+    due: int
     sent: float
 
 
@@ -140,7 +142,7 @@ class VocoderWorker:
         self.calls = 0
         self.call_seconds = Average(CALL_GUESS)
         self.call_cost = LinearCost([CALL_GUESS, 0.0])  # per frame
-        self.busy_share = Average(0.0)  # of the time between one answer and the next
+        self.due_share = Average(0.0)  # of the time from one answer to the next, taken by the frames that were due
         self.answered = 0.0  # when the newest answer came
         self.encoding: tuple[str, str] | None = None  # (gateway, request) of the clip being encoded
         self.leaving = False
@@ -184,4 +186,4 @@ class VocoderWorker:
     @property
     def saturated(self) -> bool:
         """Whether it can hardly keep up."""
-        return self.busy_share.value > SATURATED
+        return self.due_share.value > SATURATED

@@ -9,12 +9,14 @@ import numpy as np
 from common.messages import Array
 
 UNKNOWN_SIZE = 0xFFFFFFFF  # of a WAV file whose end is not known yet
+LOWEST, HIGHEST = np.float32(-32768), np.float32(32767)  # of 16 bits
 _HEADER_BYTES = 44
 
 
 def to_int16(samples: Array) -> Array:
     """Samples float [n] within -1 and 1 as little-endian int16 [n]; what is beyond is clipped."""
-    return np.clip(np.rint(samples * np.float32(32768)), -32768, 32767).astype("<i2")
+    scaled = np.rint(samples * np.float32(32768))
+    return scaled.clip(LOWEST, HIGHEST, out=scaled).astype("<i2")
 
 
 class Pcm:

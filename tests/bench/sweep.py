@@ -30,6 +30,7 @@ SIMULATED_REQUESTS_PER_CLIENT = 30
 class Load(NamedTuple):
     frames_per_second: float
     first_sound: float  # median, seconds
+    stolen: float = 0.0  # share of the time, by the host of a virtual machine
 
 
 def listen(group: Group, clients: int, seconds: int) -> Load:
@@ -39,7 +40,7 @@ def listen(group: Group, clients: int, seconds: int) -> Load:
         return {"text": f"Client {client}, request {turn}.", "format": "wav", "seed": 1000 * client + turn}
 
     loop = closed_loop(group.base, clients, seconds, fields, lambda: None)
-    return Load(loop.frames_per_second, loop.first_sound)
+    return Load(*loop)
 
 
 def simulate(model: CostModel, clients: int) -> Load:
@@ -56,12 +57,13 @@ def simulate(model: CostModel, clients: int) -> Load:
         streaming=np.ones(n, bool),
     )
     alone = msgspec.structs.replace(model, ar_contention=1.0, vocoder_contention=1.0)
-    cluster = Cluster(Settings(), alone, Sizes(128, 16_384, 16), workload, 0, clients, START_SECONDS)
+    cluster = Cluster(Settings(), alone, Sizes(128, 16_384, 16), workload, n // 4, clients, START_SECONDS)
     cluster.run()
-    begin, end = cluster.now / 4, cluster.now * 3 / 4
-    heard = [one for one in cluster.listeners if begin <= one.first_audio < end]
-    first = statistics.median(one.first_audio - one.arrived for one in heard)
-    return Load(len(heard) * FRAMES / (end - begin), first)
+    begin, end = cluster.begin, cluster.end
+    assert begin is not None, "the first measured request has arrived"
+    assert end is not None, "the last request has arrived"
+    first = statistics.median(one.first_audio - one.arrived for one in cluster.listeners[n // 4 :])
+    return Load((end.frames - begin.frames) / (end.now - begin.now), first)
 
 
 def main() -> None:
@@ -72,7 +74,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with running(*options(arguments.preset, frames=FRAMES)) as group:
         loads = [listen(group, clients, arguments.seconds) for clients in arguments.clients]
-    columns = ("clients", "frames/s", "x of first", "of simulated", "first sound ms", "simulated ms")
+    columns = ("clients", "frames/s", "x of first", "of simulated", "first sound ms", "simulated ms", "stolen")
     rows = []
     for clients, load in zip(arguments.clients, loads, strict=True):
         simulated = simulate(COST_MODELS[arguments.preset], clients)
@@ -83,6 +85,7 @@ def main() -> None:
             f"{load.frames_per_second / simulated.frames_per_second:.1%}",
             f"{1000 * load.first_sound:.1f}",
             f"{1000 * simulated.first_sound:.1f}",
+            f"{load.stolen:.1%}",
         )
         rows.append(cells)
     print_table(columns, rows)

@@ -159,6 +159,19 @@ def test_a_file_is_served_with_what_is_left_and_never_starved() -> None:
     assert all(world.ended[listener].frames == 200 for listener in listeners), "listeners went first"
 
 
+@pytest.mark.parametrize(("reserve", "goes_first"), [(2.0, True), (0.2, False)])
+def test_the_last_chunk_goes_before_those_of_listeners_with_sound_enough(reserve: float, goes_first: bool) -> None:
+    world = make_world(Settings())
+    ending, other = (world.core.requests[world.submit([4], [frames], max_frames=200)] for frames in (30, 150))
+    while not ending.generated:
+        assert world.step()
+    assert ending.unspoken > 0
+    ending.play_end, other.play_end = world.now + 3.0, world.now + reserve
+    ending.delivered, other.delivered = ending.handed, other.handed
+    urgency = world.core.policy.urgency
+    assert (urgency(ending, world.now) < urgency(other, world.now)) == goes_first
+
+
 def test_a_client_that_does_not_read_holds_back_its_own_sound_only() -> None:
     world = make_world(Settings(unread_seconds=1.0))
     stuck = world.submit([4], [100], max_frames=120)

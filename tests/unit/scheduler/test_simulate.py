@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -89,6 +90,19 @@ def test_a_lone_request_takes_what_the_cost_model_says() -> None:
     cluster = Cluster(Settings(max_first_chunk=1), cost, SIZES, jobs(40), warm_up=0)
     cluster.run()
     assert cluster.listeners[0].first_audio == pytest.approx(0.003 + 0.005 + 0.004 + 0.002)
+
+
+def test_a_vocoder_that_keeps_up_gets_few_large_chunks() -> None:
+    """It is at work all the time as soon as calls are filled up; that alone is no reason to fill them."""
+    clients, requests, frames = 64, 256, 170
+    n = np.full(requests, frames)
+    nobody, listening = np.full(requests, -1), np.ones(requests, bool)
+    workload = Workload(1.0, np.zeros(requests), np.full(requests, 40), nobody, np.zeros(0), n, n, listening)
+    cost = msgspec.structs.replace(COST_MODELS["h200-s21-fp8"], ar_contention=1.0, vocoder_contention=1.0)
+    cluster = Cluster(Settings(), cost, Sizes(128, 16_384, 16), workload, 0, clients, spread=1.0)
+    cluster.run()
+    assert max(cluster.lateness) <= 0, "nobody waits for it"
+    assert len(cluster.lateness) / requests < 20, "chunks after the first of each"
 
 
 def test_devices_slow_each_other_only_while_both_run() -> None:
