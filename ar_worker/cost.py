@@ -18,13 +18,22 @@ from common.messages import Array, StepPlan
 
 CODEBOOKS = 10
 CODES = 64  # of each codebook
-_MULTIPLIERS = np.arange(1, CODEBOOKS + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+_DISTINCT = 65_536  # frames, after which codes come again
+
+
+def _mixed(numbers: Array) -> Array:
+    """Codes that look drawn, int16 [n, 10], of uint64 [n]."""
+    mixed = numbers[:, None] * (np.arange(1, CODEBOOKS + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    return ((mixed ^ (mixed >> np.uint64(29))) % np.uint64(CODES)).astype(np.int16)
+
+
+_CODES = _mixed(np.arange(1, _DISTINCT + 1, dtype=np.uint64))
 
 
 def codes_of(seeds: Array, frames: Array) -> Array:
     """The codes of a frame each, int16 [n, 10]. ``seeds``, ``frames``: int64 [n]."""
-    mixed = (seeds.astype(np.uint64) + frames.astype(np.uint64) + np.uint64(1))[:, None] * _MULTIPLIERS
-    return ((mixed ^ (mixed >> np.uint64(29))) % np.uint64(CODES)).astype(np.int16)
+    drawn: Array = _CODES[(seeds + frames) % _DISTINCT]
+    return drawn
 
 
 class CostExecutor:

@@ -56,6 +56,7 @@ class Gateway(Section, frozen=True):
     live_idle_timeout: PositiveSeconds = 320.0  # a WebSocket on which nothing is said or asked for is closed
     live_after_finish: Literal["auto", "close", "keep"] = "auto"  # auto: keep for clients that pool their WebSockets
     max_live: Positive = 1024  # WebSockets at a time; then 429
+    max_connections: Positive = 4096  # at a time; then 503
     slow_client_timeout: PositiveSeconds = 30.0  # a client that reads nothing for so long, with sound waiting
     encoder_threads: Positive = 2
     reference_seconds: tuple[PositiveSeconds, PositiveSeconds] = (1.0, 60.0)  # shortest and longest reference audio

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import sys
 
@@ -40,6 +41,8 @@ def main() -> int:
     process = processes.start("gateway")
     # A device that waits for its next step holds up every stream; the gateway has each stream's reserve to spend.
     os.nice(process.config.gateway.nice)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection is a file; shells allow 1024
     try:
         served = model.load(process.config.model_dir)
         return uvloop.run(_run(process, served))

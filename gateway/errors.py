@@ -54,10 +54,13 @@ class ApiError(Exception):
                 self.message = name + self.message.removeprefix(self.param)
             self.param = name
 
+    @property
+    def body(self) -> bytes:
+        fields = {"status": self.status, "message": self.message, "detail": self.message, "error": self.error}
+        return msgspec.json.encode(fields)
+
     def response(self) -> web.Response:
-        body = {"status": self.status, "message": self.message, "detail": self.message, "error": self.error}
-        content = msgspec.json.encode(body)
-        return web.Response(status=self.status, body=content, content_type="application/json", headers=self.headers)
+        return web.Response(status=self.status, body=self.body, content_type="application/json", headers=self.headers)
 
 
 def draining() -> ApiError:

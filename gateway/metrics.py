@@ -116,6 +116,7 @@ class GatewayMetrics:
 
     def _declare_state(self, families: Families) -> None:
         self._ready = families.gauge("shoal_ready", "1 when every process of the group is ready, else 0.")
+        self.connections = families.gauge("shoal_http_connections", "Connections that are open.")
         self._sockets = families.gauge("shoal_websocket_connections", "WebSockets that are open.")
         self._ages = families.computed(HEARTBEAT_AGE, HEARTBEAT_AGE_HELP, "process")
         self._queues = families.computed(QUEUE_MESSAGES, QUEUE_MESSAGES_HELP, "link")

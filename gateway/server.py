@@ -9,6 +9,7 @@ import socket
 from aiohttp import web
 
 from gateway.app import make_app
+from gateway.connections import Connections
 from gateway.services import Gateway
 
 BACKLOG = 1024
@@ -22,6 +23,7 @@ class Server:
     def __init__(self, gateway: Gateway) -> None:
         self.address = ""
         self._gateway = gateway
+        self._listening: asyncio.Server | None = None
         self._runner = web.AppRunner(
             make_app(gateway),
             handler_cancellation=True,
@@ -41,7 +43,10 @@ class Server:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # accepted sockets inherit it
         listener.setblocking(False)
         await self._runner.setup()
-        await web.SockSite(self._runner, listener, backlog=BACKLOG).start()
+        assert self._runner.server is not None, "it is set up"
+        connections = Connections(self._runner.server, self._gateway.settings.max_connections)
+        self._gateway.metrics.connections.set_function(lambda: len(connections))
+        self._listening = await asyncio.get_running_loop().create_server(connections, sock=listener, backlog=BACKLOG)
         name = f"[{host}]" if family == socket.AF_INET6 else host
         self.address = f"{name}:{listener.getsockname()[1]}"
 
@@ -57,6 +62,8 @@ class Server:
 
     async def close(self) -> None:
         """Stop listening, and cut off what is still under way."""
+        if self._listening is not None:
+            self._listening.close()
         try:
             await self._runner.cleanup()
         finally:  # also when it is not waited for any longer

@@ -133,6 +133,26 @@ def test_a_head_that_never_ends_keeps_no_connection(tmp_path: Path, sent: bytes)
     run(test)
 
 
+def test_a_connection_too_many_is_told_so_and_the_others_stay(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path, max_connections=2) as client:
+            host, port = client.server.address.split(":")
+            held = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+            mute, mute_writer = await asyncio.open_connection(host, int(port))
+            reply, body = await post(client, text="Hello.")
+            assert (reply.status, reply.headers["Retry-After"]) == (503, "5")
+            assert msgspec.json.decode(body)["error"]["code"] == "too_many_connections"
+            assert await asyncio.wait_for(mute.read(), 3) == b"", "who asks nothing is not waited for"
+            mute_writer.close()
+            assert client.registry.get_sample_value("shoal_http_connections") == 2
+            held.pop()[1].close()
+            await asyncio.sleep(0.05)
+            assert (await post(client, text="Hello."))[0].status == 200
+            held.pop()[1].close()
+
+    run(test)
+
+
 @pytest.mark.parametrize("again", [1, 3, 5])
 def test_frames_that_come_again_after_the_loss_of_a_worker_are_heard_once(tmp_path: Path, again: int) -> None:
     async def plan(player: Player) -> None:
