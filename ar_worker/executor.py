@@ -65,7 +65,7 @@ class TorchExecutor:
         self._slots = SlotState(settings.slots, config.im_end_id, self._device)
         self._table = SlotTable.empty(self._limits)
         self._ranks = np.zeros(settings.slots + 1, np.int64)
-        self._weight_bytes = tensor_bytes(weights)
+        self._weight_bytes = tensor_bytes(weights) + self._model.table_bytes
 
     @property
     def device(self) -> torch.device:

@@ -109,6 +109,11 @@ class DualAr:
         self.candidates = torch.cat([semantic, semantic.new_tensor([config.im_end_id])])
         """Token ids of the head's rows, int64 [codebook_size + 1]."""
 
+    @property
+    def table_bytes(self) -> int:
+        """Of what is computed once, beside the weights."""
+        return sum(table.nbytes for table in (self._fast_projected, self._slow_rotation, self._fast_rotation))
+
     def embed(self, frames: Tensor) -> Tensor:
         """frames int64 [N, 11], a token and its ten codes (zeros on text): [N, dim]."""
         tokens, config = frames[:, :1], self.config

@@ -19,7 +19,7 @@ BALANCE_FACTOR = 150  # per cent of the average load that a group may have by it
 IDS = 2**20
 WEIGHT = 100
 
-_ADDRESS = re.compile(r"[A-Za-z0-9_.\-]+:[0-9]{1,5}")
+_ADDRESS = re.compile(r"([A-Za-z0-9_.\-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 _SPEECH = ("/v1/tts", "/v1/tts/live", "/v1/audio/speech", "/v1/codes")
 
 
@@ -121,7 +121,11 @@ def _frontend(options: Options) -> list[str]:
 
 def _servers(groups: Sequence[str], options: Options) -> list[str]:
     dns = " resolvers groups resolve-prefer ipv4 init-addr none" if options.dns else ""
-    return [f"server {group.replace(':', '_')} {group} id {number}{dns}" for group, number in _ids(groups).items()]
+    return [f"server {_name(group)} {group} id {number}{dns}" for group, number in _ids(groups).items()]
+
+
+def _name(group: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.\-]", "_", group)
 
 
 def _ids(groups: Sequence[str]) -> dict[str, int]:

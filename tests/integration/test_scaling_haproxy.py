@@ -173,6 +173,7 @@ def host(group: Group) -> str:
     [
         ([f"10.0.0.{n}:8080" for n in range(1, 65)], Options(stats="127.0.0.1:8405")),
         (["shoal-0.shoal:8080", "shoal-1.shoal:8080"], Options(dns="10.96.0.10:53")),
+        (["[fd00::1]:8080", "[fd00::2]:8080"], Options(listen="[::]:8080")),
     ],
 )
 def test_haproxy_accepts_what_is_generated(tmp_path: Path, addresses: list[str], options: Options) -> None:

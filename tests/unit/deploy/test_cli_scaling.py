@@ -108,6 +108,9 @@ def test_names_that_do_not_exist_yet_are_asked_for_again() -> None:
     assert "nameserver dns 10.96.0.10:53" in text
 
 
-@pytest.mark.parametrize("groups", [[], ["10.0.0.1"], ["10.0.0.1:80 backup"], ["10.0.0.1:80\nevil"], ["a:1", "a:1"]])
+@pytest.mark.parametrize(
+    "groups",
+    [[], ["10.0.0.1"], ["fd00::1"], ["[fd00::1]"], ["10.0.0.1:80 backup"], ["10.0.0.1:80\nevil"], ["a:1", "a:1"]],
+)
 def test_what_makes_no_configuration_is_refused(groups: list[str]) -> None:
     assert shoal("haproxy", *groups).exit_code == 2
