@@ -70,7 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--preset", choices=sorted(COST_MODELS), default="h200-s21-fp8")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 16, 32, 64])
-    parser.add_argument("--seconds", type=int, default=10, help="for each number of clients")
+    parser.add_argument("--seconds", type=int, default=20, help="for each number of clients")
     arguments = parser.parse_args()
     with running(*options(arguments.preset, frames=FRAMES)) as group:
         loads = [listen(group, clients, arguments.seconds) for clients in arguments.clients]
