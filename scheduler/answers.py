@@ -96,8 +96,8 @@ class Answers:
         worker.in_flight.popleft()
         worker.call_seconds.add(body.duration)
         worker.call_cost.add(body.duration, call.frames)
-        due = body.duration * worker.call_cost.predict(call.due) / worker.call_cost.predict(call.frames)
-        worker.due_share.add(min(1.0, due / max(now - worker.answered, 1e-9)))
+        others = worker.call_cost.predict(call.frames) - worker.call_cost.predict(call.due)
+        worker.due_share.add(min(1.0, max(0.0, body.duration - others) / max(now - worker.answered, 1e-9)))
         worker.answered = now
         return call
 

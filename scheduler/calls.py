@@ -30,13 +30,14 @@ def plan_call(worker: VocoderWorker, settings: Settings, policy: Policy, now: fl
     call = _Builder(worker, settings, now, window)
     for request in ready:
         call.add(request, settings.max_call_frames)
-    due_frames, filled = call.frames, policy.filled(worker)
+    due, filled = call.frames, policy.filled(worker)
     if call.frames < filled:
         # Others follow at the price of their frames; a call of their own would cost its base as well.
-        others = [request for request in worker.requests.values() if request not in set(ready)]
+        chosen = set(ready)
+        others = [request for request in worker.requests.values() if request not in chosen]
         for request in sorted(others, key=lambda request: policy.urgency(request, now)):
             call.add(request, filled)
-    return call.finish(due_frames)
+    return call.finish(due)
 
 
 class _Builder:
