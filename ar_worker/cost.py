@@ -18,22 +18,14 @@ from common.messages import Array, StepPlan
 
 CODEBOOKS = 10
 CODES = 64  # of each codebook
-_DISTINCT = 65_536  # frames, after which codes come again
+DISTINCT = 65_536  # frames, after which codes come again
 
 
-def _mixed(numbers: Array) -> Array:
-    """Codes that look drawn, int16 [n, 10], of uint64 [n]."""
-    mixed = numbers[:, None] * (np.arange(1, CODEBOOKS + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+def drawn_codes() -> Array:
+    """Codes that look drawn, int16 [DISTINCT, 10]."""
+    numbers = np.arange(1, DISTINCT + 1, dtype=np.uint64)[:, None]
+    mixed = numbers * (np.arange(1, CODEBOOKS + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
     return ((mixed ^ (mixed >> np.uint64(29))) % np.uint64(CODES)).astype(np.int16)
-
-
-_CODES = _mixed(np.arange(1, _DISTINCT + 1, dtype=np.uint64))
-
-
-def codes_of(seeds: Array, frames: Array) -> Array:
-    """The codes of a frame each, int16 [n, 10]. ``seeds``, ``frames``: int64 [n]."""
-    drawn: Array = _CODES[(seeds + frames) % _DISTINCT]
-    return drawn
 
 
 class CostExecutor:
@@ -45,6 +37,7 @@ class CostExecutor:
         self._model = step_model(cost)
         self._length = cost.frames
         self._device = CostDevice()
+        self._codes = drawn_codes()
         self._seeds = np.zeros(slots, np.int64)
         self._frames = np.zeros(slots, np.int64)
         self.memory_bytes: dict[str, int] = {}
@@ -62,7 +55,7 @@ class CostExecutor:
         rows = np.concatenate([np.array([prefill.slot for prefill in sampled], np.int64), arrays[1]])
         frames = self._frames[rows]
         self._frames[rows] += 1
-        codes = codes_of(self._seeds[rows], frames)
+        codes = self._codes[(self._seeds[rows] + frames) % DISTINCT]
         ended = ((self._length > 0) & (frames >= self._length)).astype(np.uint8)
         duration = self._model.step_seconds(len(rows), sum(prefill.tokens for prefill in plan.prefills))
         self._device.spend(duration, arrived)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,7 +17,7 @@ from common.config import Scheduler as Settings
 from common.cost_models import COST_MODELS, CostModel
 from scheduler.simulate.cluster import Cluster, Sizes
 from scheduler.simulate.workload import Workload
-from tests.bench.closed_loop import START_SECONDS, closed_loop
+from tests.bench.closed_loop import START_SECONDS, Loop, closed_loop
 from tests.bench.throughput import options, print_table
 from tests.integration.group import Group, running
 
@@ -27,23 +26,16 @@ PROMPT_TOKENS = 40
 SIMULATED_REQUESTS_PER_CLIENT = 30
 
 
-class Load(NamedTuple):
-    frames_per_second: float
-    first_sound: float  # median, seconds
-    stolen: float = 0.0  # share of the time, by the host of a virtual machine
-
-
-def listen(group: Group, clients: int, seconds: int) -> Load:
+def listen(group: Group, clients: int, seconds: int) -> Loop:
     """So many clients, each of which sends its next request when it has heard the last."""
 
     def fields(client: int, turn: int) -> dict[str, object]:
         return {"text": f"Client {client}, request {turn}.", "format": "wav", "seed": 1000 * client + turn}
 
-    loop = closed_loop(group.base, clients, seconds, fields, lambda: None)
-    return Load(*loop)
+    return closed_loop(group.base, clients, seconds, fields, lambda: None)
 
 
-def simulate(model: CostModel, clients: int) -> Load:
+def simulate(model: CostModel, clients: int) -> Loop:
     """The same in the simulator."""
     n = clients * SIMULATED_REQUESTS_PER_CLIENT
     workload = Workload(
@@ -63,7 +55,7 @@ def simulate(model: CostModel, clients: int) -> Load:
     assert begin is not None, "the first measured request has arrived"
     assert end is not None, "the last request has arrived"
     first = statistics.median(one.first_audio - one.arrived for one in cluster.listeners[n // 4 :])
-    return Load((end.frames - begin.frames) / (end.now - begin.now), first)
+    return Loop((end.frames - begin.frames) / (end.now - begin.now), first, stolen=0.0)
 
 
 def main() -> None:

@@ -94,12 +94,9 @@ def test_a_lone_request_takes_what_the_cost_model_says() -> None:
 
 def test_a_vocoder_that_keeps_up_gets_few_large_chunks() -> None:
     """It is at work all the time as soon as calls are filled up; that alone is no reason to fill them."""
-    clients, requests, frames = 64, 256, 170
-    n = np.full(requests, frames)
-    nobody, listening = np.full(requests, -1), np.ones(requests, bool)
-    workload = Workload(1.0, np.zeros(requests), np.full(requests, 40), nobody, np.zeros(0), n, n, listening)
+    requests = 256
     cost = msgspec.structs.replace(COST_MODELS["h200-s21-fp8"], ar_contention=1.0, vocoder_contention=1.0)
-    cluster = Cluster(Settings(), cost, Sizes(128, 16_384, 16), workload, 0, clients, spread=1.0)
+    cluster = Cluster(Settings(), cost, Sizes(128, 16_384, 16), jobs(*[170] * requests), 0, clients=64, spread=1.0)
     cluster.run()
     assert max(cluster.lateness) <= 0, "nobody waits for it"
     assert len(cluster.lateness) / requests < 20, "chunks after the first of each"
