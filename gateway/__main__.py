@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import resource
 import signal
 import sys
 
@@ -21,6 +20,7 @@ from common.files import write_atomically
 from common.process import Process
 from common.transport import Context
 from gateway import model, spans
+from gateway.connections import allow_files
 from gateway.engine import Engine
 from gateway.metrics import GatewayMetrics
 from gateway.model import ServedModel
@@ -41,8 +41,7 @@ def main() -> int:
     process = processes.start("gateway")
     # A device that waits for its next step holds up every stream; the gateway has each stream's reserve to spend.
     os.nice(process.config.gateway.nice)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection is a file; shells allow 1024
+    allow_files(process.config.gateway.max_connections)
     try:
         served = model.load(process.config.model_dir)
         return uvloop.run(_run(process, served))

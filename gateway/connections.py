@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import resource
 from http import HTTPStatus
 from typing import cast
 
@@ -10,7 +12,18 @@ from aiohttp import web
 
 from gateway.errors import ApiError
 
+OTHER_FILES = 256  # that the process may have open
 REFUSAL_SECONDS = 1.0  # for a client to begin its request, so that it gets to read the answer
+
+
+def allow_files(connections: int) -> None:
+    """Let the process have so many connections, each of which is an open file, as far as the system allows it: shells
+    often begin at 1024 files, or at 256."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = (math.inf if limit == resource.RLIM_INFINITY else limit for limit in limits)
+    wanted = min(connections + OTHER_FILES, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(wanted), limits[1]))
 
 
 class Connections:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from gateway_fakes import HOP, RATE, Client, Player, post, run, serving, speak, 
 from gateway_sound import decode, heard
 
 from common.messages import Array
+from gateway.connections import allow_files
 from gateway.sound import Delivery, Pipeline, to_int16
 
 LONG_TEXT = " ".join(f"This is sentence number {number} of a long text, which is cut." for number in range(50))
@@ -151,6 +153,26 @@ def test_a_connection_too_many_is_told_so_and_the_others_stay(tmp_path: Path) ->
             held.pop()[1].close()
 
     run(test)
+
+
+@pytest.mark.parametrize(
+    ("limits", "raised"),
+    [
+        ((1024, 4096), 1256),
+        ((256, 1100), 1100),  # as far as it goes
+        ((256, resource.RLIM_INFINITY), 1256),
+        ((2000, 4096), None),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), None),
+    ],
+)
+def test_as_many_files_as_connections_need(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], raised: int | None
+) -> None:
+    calls: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, to: calls.append(to))
+    allow_files(1000)
+    assert calls == ([] if raised is None else [(raised, limits[1])])
 
 
 @pytest.mark.parametrize("again", [1, 3, 5])
