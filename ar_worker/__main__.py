@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 
-from ar_worker.cost import CostExecutor
-from ar_worker.interface import Executor
+from ar_worker.cost_executor import CostExecutor
+from ar_worker.executor import Executor
 from ar_worker.worker import ArWorker
 from common import device_faults, gpu, mps, process
 from common.checkpoint import CheckpointError, load_model_config
@@ -21,7 +21,7 @@ def make_executor(config: Config) -> Executor:
     settings = config.ar_worker
     if settings.executor == "cost":
         return CostExecutor(settings.slots, settings.cost)
-    from ar_worker.executor import ExecutorSettings, TorchExecutor
+    from ar_worker.torch_executor import ExecutorSettings, TorchExecutor
 
     return TorchExecutor(
         config.model_dir,

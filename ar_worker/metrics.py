@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from ar_worker.interface import Executor
+from ar_worker.executor import Executor
 from common.metrics import QUEUE_MESSAGES, QUEUE_MESSAGES_HELP, Families
 
 

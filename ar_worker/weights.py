@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from ar_worker.stored import Shape, Stored, open_stored
+from ar_worker.checkpoint_files import Shape, Stored, open_stored
 from common.checkpoint import CheckpointError, ModelConfig, StackConfig
 
 IGNORED_ENDINGS = ("freqs_cis", "causal_mask")  # buffers that some checkpoints carry along

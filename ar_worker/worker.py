@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from ar_worker.interface import Executor
+from ar_worker.executor import Executor
 from ar_worker.metrics import ArMetrics
 from common.checkpoint import ModelConfig
 from common.messages import ArWorkerHello, Message, StepDone, StepPlan

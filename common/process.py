@@ -17,7 +17,7 @@ from common import config as configuration
 from common import logs, metrics, notify, transport
 from common.config import Config, ConfigError
 from common.files import write_atomically
-from common.keys import Keys
+from common.key_directory import Keys
 from common.metrics import Page, ProcessMetrics
 from common.transport import new_incarnation
 

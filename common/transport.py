@@ -26,7 +26,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from common.config import ROOT, Config, ConfigError
-from common.keys import Keys
+from common.key_directory import Keys
 from common.logs import Seldom
 from common.zap import DOMAIN, KeyCheck
 

@@ -10,7 +10,7 @@ import threading
 
 import zmq
 
-from common.keys import Keys
+from common.key_directory import Keys
 from common.logs import Seldom
 
 ENDPOINT = "inproc://zeromq.zap.01"

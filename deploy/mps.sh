@@ -6,4 +6,4 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 ensure_environment requirements.lock
 export PYTHONPATH=$root
-exec "$root/.venv/bin/python" -m deploy.mps "$@"
+exec "$root/.venv/bin/python" -m deploy.group.mps "$@"

@@ -19,13 +19,14 @@ from common.config import ConfigError
 from common.files import write_atomically
 from common.process import Process
 from common.transport import Context
-from gateway import model, spans
-from gateway.connections import allow_files
-from gateway.engine import Engine
-from gateway.metrics import GatewayMetrics
-from gateway.model import ServedModel
+from gateway.engine.client import Engine
+from gateway.http.connections import allow_files
+from gateway.observe import otel_export
+from gateway.observe.metrics import GatewayMetrics
 from gateway.server import Server
 from gateway.services import Gateway
+from gateway.speech import served_model
+from gateway.speech.served_model import ServedModel
 
 ADDRESS_FILE = "gateway.address"
 TARGETS_FILE = "targets.json"  # likewise, as Prometheus reads it
@@ -43,7 +44,7 @@ def main() -> int:
     os.nice(process.config.gateway.nice)
     allow_files(process.config.gateway.max_connections)
     try:
-        served = model.load(process.config.model_dir)
+        served = served_model.load(process.config.model_dir)
         return uvloop.run(_run(process, served))
     except CheckpointError as error:
         log.error("the checkpoint can't be used: %s", error)
@@ -67,7 +68,7 @@ async def _run(process: Process, served: ServedModel) -> int:
         log.info("listening", extra={"address": server.address})
         processes.begin_to_serve()
         pings = asyncio.create_task(_ping_watchdog())
-        async with spans.exporting(gateway):
+        async with otel_export.exporting(gateway):
             at_once = await _serve(process, server, signals)
             # At once, clients that are slow to hear of it are not waited for.
             with contextlib.suppress(TimeoutError):

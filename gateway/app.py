@@ -13,12 +13,15 @@ import msgspec
 from aiohttp import web
 
 from common import logs
-from gateway import auth, cors, duplicates, openapi, trace_context, voice_header
-from gateway.doors import account, codes, debug, description, health, live, openai, page, references, tts, voices, vqgan
-from gateway.errors import ApiError, draining, from_http
-from gateway.outlet import STARTED, break_off
+from gateway.access import auth
+from gateway.api import account, codes, debug, description, health, live, openai, page, references, tts, voices, vqgan
+from gateway.http import cors, idempotency, voice_header
+from gateway.http.errors import ApiError, draining, from_http
+from gateway.http.response_stream import STARTED, break_off
+from gateway.observe import trace_context
+from gateway.schema import openapi
 from gateway.services import ARRIVAL, GATEWAY, LOGGED, REQUEST_ID, TRACE, Gateway
-from gateway.session import SlowClientError
+from gateway.speech.session import SlowClientError
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +130,7 @@ async def _admit(request: web.Request, handler: Handler) -> web.StreamResponse:
     with gateway.under_way():
         if request.method not in _COUNTED_METHODS:  # nor are WebSockets, whose sessions count one by one
             return await handler(request)
-        async with gateway.duplicates.newest(client.name, request.headers.get(duplicates.HEADER)):
+        async with gateway.duplicates.newest(client.name, request.headers.get(idempotency.HEADER)):
             with client.admitted():
                 return await handler(request)
 

@@ -9,7 +9,7 @@ import socket
 from aiohttp import web
 
 from gateway.app import make_app
-from gateway.connections import Connections
+from gateway.http.connections import Connections
 from gateway.services import Gateway
 
 BACKLOG = 1024

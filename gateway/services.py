@@ -13,16 +13,16 @@ from typing import Protocol
 from aiohttp import web
 
 from common.config import ROOT, Config
-from gateway.duplicates import Duplicates
-from gateway.engine import Engine
-from gateway.keys import ENVIRONMENT, Keys
-from gateway.merge import Scrapes
-from gateway.metrics import GatewayMetrics
-from gateway.model import ServedModel
-from gateway.plan import Bounds
-from gateway.script import turn_rules
-from gateway.timeline import Timelines
-from gateway.trace_context import TraceContext
+from gateway.access.api_keys import ENVIRONMENT, Keys
+from gateway.engine.client import Engine
+from gateway.http.idempotency import Duplicates
+from gateway.observe.merge import Scrapes
+from gateway.observe.metrics import GatewayMetrics
+from gateway.observe.timeline import Timelines
+from gateway.observe.trace_context import TraceContext
+from gateway.speech.planner import Bounds
+from gateway.speech.served_model import ServedModel
+from gateway.speech.turn_script import turn_rules
 from gateway.voices.service import Voices
 
 REST_SHARE = 0.6  # of the time for which the scheduler keeps an open request at rest

@@ -26,20 +26,20 @@ from common.messages import (
     Vocode,
     VocoderWorkerHello,
 )
-from scheduler.admission import refusal
-from scheduler.answers import Answers
-from scheduler.calls import plan_call
-from scheduler.encodes import Clip, Encodes
-from scheduler.journal import Journal
-from scheduler.observer import Observer
+from scheduler.observe.journal import Journal
+from scheduler.observe.observer import Observer
 from scheduler.outbox import Outbox, Outgoing
-from scheduler.placement import Placement
-from scheduler.policy import make_policy
-from scheduler.recovery import WORKER_LOST, Recovery
-from scheduler.request import Request
-from scheduler.roster import Roster
-from scheduler.steps import plan_step
-from scheduler.workers import ArWorker, VocoderWorker
+from scheduler.planning.calls import plan_call
+from scheduler.planning.clips import Clip, Encodes
+from scheduler.planning.policy import make_policy
+from scheduler.planning.steps import plan_step
+from scheduler.requests.admission import refusal
+from scheduler.requests.recovery import WORKER_LOST, Recovery
+from scheduler.requests.registry import Roster
+from scheduler.requests.request import Request
+from scheduler.resources.placement import Placement
+from scheduler.resources.workers import ArWorker, VocoderWorker
+from scheduler.results import Answers
 
 
 class Scheduler:

@@ -47,12 +47,12 @@ from common.messages import (
 )
 from common.process import Process, begin_to_serve, wake_on_signals
 from common.transport import Context, PeerGoneError
-from scheduler.answers import ProtocolError
-from scheduler.capacity import capacity, conflicts
 from scheduler.core import Scheduler
-from scheduler.journal import Journal
-from scheduler.metrics import SchedulerMetrics
+from scheduler.observe.journal import Journal
+from scheduler.observe.metrics import SchedulerMetrics
 from scheduler.peers import Peers
+from scheduler.resources.capacity import capacity, conflicts
+from scheduler.results import ProtocolError
 
 PING_INTERVAL = 0.25  # seconds; also how soon a lost peer is noticed
 MESSAGES_PER_ROUND = 256

@@ -9,8 +9,8 @@ from common import device_faults, gpu, mps, process
 from common.checkpoint import CheckpointError, load_codec_config
 from common.config import Config, threads_per_worker, worker_names
 from common.transport import Context
-from vocoder_worker.cost import CostExecutor
-from vocoder_worker.protocol import Executor
+from vocoder_worker.cost_executor import CostExecutor
+from vocoder_worker.executor import Executor
 from vocoder_worker.worker import VocoderWorker
 
 log = logging.getLogger("vocoder_worker")
@@ -21,7 +21,7 @@ def make_executor(config: Config) -> Executor:
     settings = config.vocoder_worker
     if settings.executor == "cost":
         return CostExecutor(load_codec_config(config.model_dir), settings.slots, settings.cost)
-    from vocoder_worker.executor import ExecutorSettings, TorchExecutor
+    from vocoder_worker.torch_executor import ExecutorSettings, TorchExecutor
 
     threads = threads_per_worker(settings.threads, len(worker_names(config)))
     return TorchExecutor(config.model_dir, ExecutorSettings(settings.device, settings.slots, threads))

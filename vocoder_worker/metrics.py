@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from common.metrics import QUEUE_MESSAGES, QUEUE_MESSAGES_HELP, Families
-from vocoder_worker.protocol import Executor
+from vocoder_worker.executor import Executor
 
 
 class VocoderMetrics:

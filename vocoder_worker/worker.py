@@ -29,8 +29,8 @@ from common.messages import (
 from common.process import Process
 from common.transport import Context, PeerGoneError
 from common.worker import Reset, Stop, WorkerLink
+from vocoder_worker.executor import EncodeJob, Executor
 from vocoder_worker.metrics import VocoderMetrics
-from vocoder_worker.protocol import EncodeJob, Executor
 
 log = logging.getLogger(__name__)
 

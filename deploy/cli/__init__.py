@@ -7,7 +7,7 @@ import click
 from deploy.cli.bench import bench
 from deploy.cli.haproxy import haproxy
 from deploy.cli.keys import keys
-from deploy.cli.passed_on import serve, simulate, worker
+from deploy.cli.process_commands import serve, simulate, worker
 from deploy.cli.say import say
 from deploy.cli.top import top
 from deploy.cli.trace import trace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from deploy.haproxy.config import DEFAULTS, Options, render
+from deploy.targets.haproxy.config import DEFAULTS, Options, render
 
 EPILOG = """\b
 Examples:

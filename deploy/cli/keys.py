@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from common import keys as key_files
+from common import key_directory as key_files
 from common.config import ConfigError
-from common.keys import PUBLIC, SECRET
+from common.key_directory import PUBLIC, SECRET
 
 GROUP = ("scheduler", "gateway", "ar_worker", "vocoder_worker")  # the names of a group with one of each
 KNOWN_TO_WORKERS = ("scheduler", "gateway")

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from deploy.cli.readings import Distribution, Readings, distribution, rate
+from deploy.cli.metrics_readings import Distribution, Readings, distribution, rate
 from deploy.cli.server import Server, ServerError, server_options
 
 WINDOW_SECONDS = 60.0

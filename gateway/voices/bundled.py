@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 
 from common.checkpoint import CheckpointError
 from common.messages import Array
-from gateway.prompt import Prompts, Reference
+from gateway.speech.prompt import Prompts, Reference
 from gateway.voices.ids import RULE, is_id
 
 FOLDER, INDEX = "voices", "voices.json"

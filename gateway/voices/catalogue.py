@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from gateway.errors import ApiError
+from gateway.http.errors import ApiError
 
 VERSION = 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gateway.errors import invalid
+from gateway.http.errors import invalid
 
 VOICE_ID = r"[A-Za-z0-9_\- ]{1,255}"
 RULE = "is not 1 to 255 of letters, digits, spaces, - and _"

@@ -20,9 +20,9 @@ import msgspec
 
 from common.files import write_atomically
 from common.messages import Array
-from gateway.errors import ApiError, invalid
-from gateway.model import ServedModel
-from gateway.prompt import Reference
+from gateway.http.errors import ApiError, invalid
+from gateway.speech.prompt import Reference
+from gateway.speech.served_model import ServedModel
 from gateway.voices import codes as codes_file
 from gateway.voices.catalogue import Catalogue, Recording, Visibility, Voice, check_room, taken
 from gateway.voices.clips import digest

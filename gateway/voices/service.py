@@ -11,13 +11,13 @@ from pathlib import Path
 
 from common.config import Gateway as Settings
 from common.messages import Array
-from gateway import reference_audio
-from gateway.engine import Engine, EngineError
-from gateway.errors import from_failure
-from gateway.metrics import GatewayMetrics
-from gateway.model import ServedModel
-from gateway.prompt import Reference
-from gateway.reference_audio import AudioError
+from gateway.audio import reference_audio
+from gateway.audio.reference_audio import AudioError
+from gateway.engine.client import Engine, EngineError
+from gateway.http.errors import from_failure
+from gateway.observe.metrics import GatewayMetrics
+from gateway.speech.prompt import Reference
+from gateway.speech.served_model import ServedModel
 from gateway.voices.catalogue import Voice
 from gateway.voices.clips import Clips
 from gateway.voices.codes import CodesError

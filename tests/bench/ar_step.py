@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ar_worker.executor import ExecutorSettings, TorchExecutor
+from ar_worker.torch_executor import ExecutorSettings, TorchExecutor
 from common.messages import Assign, Prefill, Sampling, StepPlan
 
 PAGE_SIZE = 16

@@ -4,7 +4,7 @@
 
 Events are counted in a real run (cost models of an H200, readers that take all they get), and their rate is multiplied
 with what one costs, timed here with the very calls that the processes make. To that comes what a scrape costs all
-processes, by their own processor time, at the interval of deploy/prometheus/prometheus.yml.
+processes, by their own processor time, at the interval of deploy/observe/prometheus/prometheus.yml.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from prometheus_client import CollectorRegistry
 
 from common.checkpoint import load_codec_config
 from common.config import Config
-from gateway.metrics import GatewayMetrics, Playback
-from scheduler.metrics import SchedulerMetrics
+from gateway.observe.metrics import GatewayMetrics, Playback
+from scheduler.observe.metrics import SchedulerMetrics
 from tests.integration.client import gather, speak
 from tests.integration.group import ROOT, Group, running
-from vocoder_worker.cost import CostExecutor
+from vocoder_worker.cost_executor import CostExecutor
 from vocoder_worker.metrics import VocoderMetrics
 
 FRAMES = 400  # of each stream
@@ -141,7 +141,7 @@ def processor_seconds(group: Group) -> float:
 
 
 def scrape_interval() -> float:
-    text = (ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text()
+    text = (ROOT / "deploy" / "observe" / "prometheus" / "prometheus.yml").read_text()
     found = re.search(r"scrape_interval: (\d+)s", text)
     assert found is not None
     return float(found[1])

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import aiohttp
 
-from deploy.haproxy.config import DEFAULTS, Options, render
+from deploy.targets.haproxy.config import DEFAULTS, Options, render
 from tests.integration.client import Reply, post
 from tests.integration.group import Group, costs, eventually, free_port, is_ready, running
 

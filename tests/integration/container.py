@@ -1,4 +1,4 @@
-"""What an image of deploy/container/Containerfile holds and runs, as far as it shows without a container engine."""
+"""Reads deploy/targets/container/Containerfile: what its image holds and runs, without a container engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.integration.group import ROOT
 
-FOLDER = ROOT / "deploy" / "container"
+FOLDER = ROOT / "deploy" / "targets" / "container"
 WORKDIR = "/opt/shoal"
 
 

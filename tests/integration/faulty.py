@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from deploy import serve
+from deploy.group import serve
 
 THIS = "tests.integration.faulty"
 CALLS = {"ar_worker": "execute", "vocoder_worker": "decode"}

@@ -21,9 +21,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from common import gpu
-from deploy import metrics_docs
-from deploy.grafana.layout import FILE as DASHBOARD
-from deploy.grafana.panels import GPU_ROW
+from deploy.observe import metrics_docs
+from deploy.observe.grafana.layout import FILE as DASHBOARD
+from deploy.observe.grafana.panels import GPU_ROW
+from deploy.observe.prometheus_process import FILES
 from tests.bench import metrics_cost
 from tests.integration.client import gather, speak
 from tests.integration.group import ROOT, Group, costs, eventually, free_port, running
@@ -202,7 +203,7 @@ def test_prometheus_ends_with_its_group(how: str) -> None:
 
 def test_data_lies_in_the_run_directory(observed: Observed) -> None:
     assert (observed.run_dir / "prometheus" / "wal").is_dir()
-    assert (observed.run_dir / "prometheus.yml").resolve() == ROOT / "deploy" / "prometheus" / "prometheus.yml"
+    assert (observed.run_dir / "prometheus.yml").resolve() == FILES / "prometheus.yml"
 
 
 def test_metrics_cost_less_than_a_fiftieth_of_a_core_at_64_streams() -> None:

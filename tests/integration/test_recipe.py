@@ -14,7 +14,7 @@ import torch
 
 from ar_worker.weights import load_weights
 from common.checkpoint import load_codec_config, load_generation_config, load_model_config
-from gateway.prompt import Prompts
+from gateway.speech.prompt import Prompts
 from gateway.voices import bundled
 from models.recipe.flite import Flite
 from vocoder_worker.weights import load_decoder, load_encoder, read_weights

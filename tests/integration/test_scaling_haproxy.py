@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from deploy.haproxy.config import Options, render
+from deploy.targets.haproxy.config import Options, render
 from tests.integration.balancer import FRAMES, VOICES, Load, groups, haproxy, homes, kill, valid
 from tests.integration.client import post, speak
 from tests.integration.group import Group, eventually, free_port

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common import keys as key_files
+from common import key_directory as key_files
 from deploy.cli.keys import GROUP, KNOWN_TO_WORKERS
 from tests.integration.client import Reply, gather, speak
 from tests.integration.group import Group, costs, eventually, free_port, running

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from common.config import resolve
-from deploy.healthcheck import main as answers
-from deploy.supervision import processes
+from deploy.group.healthcheck import main as answers
+from deploy.group.supervision import processes
 from tests.integration.client import gather, speak
 from tests.integration.group import eventually
 from tests.integration.units import Service, command, install

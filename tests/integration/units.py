@@ -18,7 +18,7 @@ STOP_SECONDS = 30.0
 
 def install(destination: Path) -> dict[str, ConfigParser]:
     """Install the units; each by its name without ``shoal-`` and suffix."""
-    script = [str(ROOT / "deploy" / "systemd" / "install.sh")]
+    script = [str(ROOT / "deploy" / "targets" / "systemd" / "install.sh")]
     subprocess.run(script, check=True, env=os.environ | {"DESTDIR": str(destination)}, timeout=120)
     units = {}
     for path in sorted((destination / "etc" / "systemd" / "system").iterdir()):

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from ar_worker.attention import Group, PagedAttention, causal_mask
-from ar_worker.executor import ExecutorSettings, TorchExecutor
-from ar_worker.interface import StepOutput
+from ar_worker.executor import StepOutput
 from ar_worker.model import DualAr
 from ar_worker.rows import RowPolicy
+from ar_worker.torch_executor import ExecutorSettings, TorchExecutor
 from ar_worker.weights import load_weights
 from common.checkpoint import load_model_config
 from common.messages import Array, Assign, Prefill, Sampling, StepPlan

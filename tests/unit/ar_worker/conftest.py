@@ -10,7 +10,7 @@ from ar_support import DATA, Driver, settings
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ar_worker.executor import TorchExecutor
+from ar_worker.torch_executor import TorchExecutor
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from ar_worker.executor import TorchExecutor
+from ar_worker.torch_executor import TorchExecutor
 from common.checkpoint import ModelConfig, load_model_config
 from common.messages import Array, Sampling
 

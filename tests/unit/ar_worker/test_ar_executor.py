@@ -10,8 +10,8 @@ import torch
 from ar_support import DATA, GREEDY, PAGE_SIZE, Driver, settings
 from torch import Tensor
 
-from ar_worker.executor import TorchExecutor
 from ar_worker.rows import RowPolicy
+from ar_worker.torch_executor import TorchExecutor
 from common.messages import Array, Assign, Prefill, Sampling, StepPlan
 
 Golden = Callable[[str, str], dict[str, Tensor]]

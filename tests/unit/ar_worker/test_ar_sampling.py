@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ar_worker.device_state import SlotState
 from ar_worker.frame import draw_frame
 from ar_worker.sampling import Filter, Noise, draw, limits, rank, ranks_needed, weights
-from ar_worker.slots import SlotState
 from common.messages import Assign, Sampling
 
 Golden = Callable[[str, str], dict[str, Tensor]]

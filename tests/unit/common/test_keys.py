@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import zmq
 
-from common import keys as key_files
+from common import key_directory as key_files
 from common import transport
 from common.config import ConfigError, resolve
-from common.keys import Keys
+from common.key_directory import Keys
 from common.messages import Ping, pack, unpack
 from common.transport import CONNECTED, Context
 from tests.unit.common.test_transport import eventually

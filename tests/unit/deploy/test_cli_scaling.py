@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from common.keys import Keys
-from deploy import worker
+from common.key_directory import Keys
 from deploy.cli import main
-from deploy.haproxy.config import BALANCE_FACTOR, IDS, Options, render
+from deploy.group import worker
+from deploy.targets.haproxy.config import BALANCE_FACTOR, IDS, Options, render
 
 GROUPS = [f"10.0.0.{n}:8080" for n in range(1, 17)]
 

@@ -8,7 +8,7 @@ import pytest
 from cli_fakes import serving, shoal
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from deploy.cli.readings import Readings, distribution, rate
+from deploy.cli.metrics_readings import Readings, distribution, rate
 from deploy.cli.top import DISTRIBUTIONS
 
 

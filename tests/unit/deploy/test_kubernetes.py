@@ -13,7 +13,7 @@ import yaml
 
 from common.config import ROOT, resolve
 
-MANIFESTS = ROOT / "deploy" / "kubernetes"
+MANIFESTS = ROOT / "deploy" / "targets" / "kubernetes"
 OVERLAYS = ("cpu", "nvidia")
 VERSIONS = ("1.31", "1.34")  # of Kubernetes
 ALONE = {"app.kubernetes.io/name": "shoal"}
@@ -99,7 +99,7 @@ def test_ports_are_named_as_they_are_referred_to(nvidia: list[Document]) -> None
 
 def test_alerts_find_the_pods_under_the_job_they_ask_for(nvidia: list[Document]) -> None:
     job = pod(nvidia)["metadata"]["labels"][of_kind(nvidia, "PodMonitor")["spec"]["jobLabel"]]
-    assert f'up{{job="{job}"}}' in (ROOT / "deploy" / "prometheus" / "rules" / "alerts.yml").read_text()
+    assert f'up{{job="{job}"}}' in (ROOT / "deploy" / "observe" / "prometheus" / "rules" / "alerts.yml").read_text()
 
 
 def test_paths_that_are_asked_for_are_served(nvidia: list[Document]) -> None:

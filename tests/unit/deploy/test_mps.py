@@ -14,8 +14,8 @@ from mps_fakes import Machine
 
 from common import mps
 from common.config import Config, ConfigError, resolve
-from deploy import mps as control
-from deploy.mps import MpsError
+from deploy.group import mps as control
+from deploy.group.mps import MpsError
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from common.config import Config, ConfigError, Supervisor
-from deploy import metrics_docs, observe
-from deploy.grafana import layout
-from deploy.supervision import processes, programs
+from deploy.group.supervision import processes, programs
+from deploy.observe import metrics_docs, prometheus_process
+from deploy.observe.grafana import layout
 from tests.integration.group import ROOT, free_port
 
-RULES = ROOT / "deploy" / "prometheus" / "rules"
-TESTS = (ROOT / "deploy" / "prometheus" / "alerts.test.yml").read_text()
+RULES = ROOT / "deploy" / "observe" / "prometheus" / "rules"
+TESTS = (ROOT / "deploy" / "observe" / "prometheus" / "alerts.test.yml").read_text()
 SUFFIX = re.compile(r"_(bucket|sum|count)$")
 
 
@@ -26,11 +26,11 @@ def alerts() -> list[str]:
 
 
 def test_the_dashboard_is_up_to_date() -> None:
-    assert layout.FILE.read_text() == layout.text(), "run: python -m deploy.grafana"
+    assert layout.FILE.read_text() == layout.text(), "run: python -m deploy.observe.grafana"
 
 
 def test_the_documentation_of_the_metrics_is_up_to_date() -> None:
-    assert metrics_docs.FILE.read_text() == metrics_docs.text(), "run: python -m deploy.metrics_docs"
+    assert metrics_docs.FILE.read_text() == metrics_docs.text(), "run: python -m deploy.observe.metrics_docs"
 
 
 def test_panels_do_not_overlap_and_the_listeners_come_first() -> None:
@@ -82,16 +82,19 @@ def with_prometheus(port: int) -> Config:
 
 def test_prometheus_is_supervised_where_it_is_wanted() -> None:
     assert programs(Config()) == processes(Config())
-    assert programs(with_prometheus(9090)) == [("prometheus", "deploy.observe"), *processes(Config())]
+    assert programs(with_prometheus(9090)) == [
+        ("prometheus", "deploy.observe.prometheus_process"),
+        *processes(Config()),
+    ]
 
 
 def test_a_missing_prometheus_is_an_error_that_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    observe.check(Config())
+    prometheus_process.check(Config())
     with pytest.raises(ConfigError, match="apt install prometheus"):
-        observe.check(with_prometheus(free_port()))
+        prometheus_process.check(with_prometheus(free_port()))
 
 
 def test_a_port_that_is_taken_is_an_error_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,5 +102,5 @@ def test_a_port_that_is_taken_is_an_error_before_the_start(monkeypatch: pytest.M
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(ConfigError, match=f"port {port} .*--observe PORT"):
-            observe.check(with_prometheus(port))
-    observe.check(with_prometheus(port))
+            prometheus_process.check(with_prometheus(port))
+    prometheus_process.check(with_prometheus(port))

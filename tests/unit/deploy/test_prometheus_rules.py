@@ -12,7 +12,7 @@ from tests.integration.group import ROOT
 
 pytestmark = pytest.mark.slow  # Debian: apt install prometheus
 
-FILES = ROOT / "deploy" / "prometheus"
+FILES = ROOT / "deploy" / "observe" / "prometheus"
 
 
 def promtool(*arguments: str, directory: Path = FILES) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy import serve
+from deploy.group import serve
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from configparser import RawConfigParser
 from pathlib import Path
 
 from common.config import resolve
-from deploy.supervision import supervisor_config
-from deploy.supervisord import Options
+from deploy.group.supervision import supervisor_config
+from deploy.group.supervisord import Options
 
 
 def test_no_process_is_killed_while_it_may_still_drain(tmp_path: Path) -> None:

@@ -17,19 +17,19 @@ from prometheus_client import CollectorRegistry
 from common.config import Config
 from common.config import Gateway as Settings
 from common.messages import Array, Ended, Failure, FinishReason, FrameSpan, Rested, Submit
-from gateway import model
-from gateway.engine import EngineError
-from gateway.metrics import GatewayMetrics
+from gateway.engine.client import EngineError
+from gateway.engine.streams import Stream
+from gateway.observe.metrics import GatewayMetrics
 from gateway.server import Server
 from gateway.services import Gateway
-from gateway.streams import Stream
+from gateway.speech import served_model
 from gateway.voices.bundled import NO_VOICES
 
 TESTS = Path(__file__).resolve().parents[2]
 TINY = TESTS / "data" / "checkpoint_tiny"
 MINI = TESTS.parent / "models" / "mini"
-TINY_MODEL = model.load(TINY)
-_BUNDLED = model.load(MINI)
+TINY_MODEL = served_model.load(TINY)
+_BUNDLED = served_model.load(MINI)
 MINI_MODEL = _BUNDLED._replace(defaults=msgspec.structs.replace(_BUNDLED.defaults, turns=1), voices=NO_VOICES)
 """The bundled model, as if it had been taught single turns only, and had no voices."""
 HOP, RATE = TINY_MODEL.hop, TINY_MODEL.sample_rate
@@ -163,7 +163,9 @@ class Client:
 
 
 @contextlib.asynccontextmanager
-async def serving(tmp_path: Path, served: model.ServedModel = TINY_MODEL, **settings: Any) -> AsyncIterator[Client]:
+async def serving(
+    tmp_path: Path, served: served_model.ServedModel = TINY_MODEL, **settings: Any
+) -> AsyncIterator[Client]:
     """A client of a gateway that listens on a free port."""
     config = Config(data_dir=str(tmp_path / "data"), run_dir=str(tmp_path), gateway=Settings(**settings))
     engine = FakeEngine()

@@ -17,8 +17,8 @@ from gateway_fakes import HOP, RATE, Client, Player, post, run, serving, speak, 
 from gateway_sound import decode, heard
 
 from common.messages import Array
-from gateway.connections import allow_files
-from gateway.sound import Delivery, Pipeline, to_int16
+from gateway.audio import Delivery, Pipeline, to_int16
+from gateway.http.connections import allow_files
 
 LONG_TEXT = " ".join(f"This is sentence number {number} of a long text, which is cut." for number in range(50))
 MINUTES = 1

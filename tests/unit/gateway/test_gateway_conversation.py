@@ -13,13 +13,13 @@ from gateway_fakes import HOP, MINI_MODEL, TINY_MODEL, FakeEngine, Player, fail,
 
 from common.config import Config, Scheduler
 from common.messages import Failure, Sampling
-from gateway import conversation as module
-from gateway import model
-from gateway.conversation import Conversation
-from gateway.plan import Reply
+from gateway.audio import to_int16
+from gateway.engine.streams import Chunk, End, Pause
 from gateway.services import engine_bounds
-from gateway.sound import to_int16
-from gateway.streams import Chunk, End, Pause
+from gateway.speech import conversation as module
+from gateway.speech import served_model
+from gateway.speech.conversation import Conversation
+from gateway.speech.planner import Reply
 
 SENTENCES = [f"This is the sentence with the number {word} in it." for word in ("one", "two", "three", "four", "five")]
 TEXT = " ".join(SENTENCES)
@@ -28,7 +28,7 @@ BUSY = Failure(429, "queue_full", "many wait", retry_after=2)
 
 
 def talk(
-    engine: FakeEngine, served: model.ServedModel = TINY_MODEL, config: Config | None = None, **reply: Any
+    engine: FakeEngine, served: served_model.ServedModel = TINY_MODEL, config: Config | None = None, **reply: Any
 ) -> Conversation:
     values: dict[str, Any] = {"max_new_tokens": 0, "references": [], "output": "audio", "streaming": True} | reply
     request = Reply(request="r", client="c", sampling=Sampling(0.8, 0.8, 0.8, 30, 2**63 - 1), **values)

@@ -18,10 +18,10 @@ from prometheus_client import CollectorRegistry
 from common import metrics, timeline
 from common.messages import Failure
 from common.timeline import CallItem, CallRecord, Recent, RequestRecord, StepRecord
-from gateway import trace_context
-from gateway.openapi.replies import DebugRequest, DebugTimeline
-from gateway.timeline import MAX_CHUNKS
-from gateway.trace_context import TraceContext
+from gateway.observe import trace_context
+from gateway.observe.timeline import MAX_CHUNKS
+from gateway.observe.trace_context import TraceContext
+from gateway.schema.openapi.replies import DebugRequest, DebugTimeline
 
 SECRET = "Nobody else may read this sentence."
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -12,10 +12,10 @@ from gateway_fakes import MINI, TINY_MODEL, post, run, serving
 
 from common.config import Gateway as Settings
 from common.messages import Failure
-from gateway import model
-from gateway.body import without_nulls
-from gateway.errors import ApiError, from_failure
-from gateway.fields import parse
+from gateway.http.body import without_nulls
+from gateway.http.errors import ApiError, from_failure
+from gateway.schema.fields import parse
+from gateway.speech import served_model
 
 CONTEXT = TINY_MODEL.context
 AUDIO = base64.b64encode(b"x").decode()
@@ -185,14 +185,14 @@ def test_unknown_routes_and_methods_have_the_same_body(tmp_path: Path) -> None:
     run(test)
 
 
-def submitted(values: dict[str, Any], served: model.ServedModel = TINY_MODEL, **settings: Any):
+def submitted(values: dict[str, Any], served: served_model.ServedModel = TINY_MODEL, **settings: Any):
     return parse(without_nulls(values), served, Settings(**settings))
 
 
 def test_defaults_come_from_the_checkpoint() -> None:
     tiny = submitted({"text": "x"}).sampling
     assert (tiny.temperature, tiny.fast_temperature, tiny.top_p, tiny.top_k) == (0.8, 0.8, 0.8, 30)
-    mini = model.load(MINI)
+    mini = served_model.load(MINI)
     assert mini.defaults.fast_temperature is not None
     sampling = submitted({"text": "x"}, mini).sampling
     assert sampling.temperature == mini.defaults.temperature
@@ -200,7 +200,7 @@ def test_defaults_come_from_the_checkpoint() -> None:
 
 
 def test_a_temperature_of_the_request_holds_for_both_models() -> None:
-    sampling = submitted({"text": "x", "temperature": 0}, model.load(MINI)).sampling
+    sampling = submitted({"text": "x", "temperature": 0}, served_model.load(MINI)).sampling
     assert (sampling.temperature, sampling.fast_temperature) == (0, 0)
 
 

@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.messages import Array, FrameSpan
-from gateway import sound
-from gateway.sound import Delivery, Pipeline
+from gateway import audio
+from gateway.audio import Delivery, Pipeline
 
 FORMATS = ["wav", "mp3", "opus", "aac", "flac"]
 ALL = [*FORMATS, "pcm"]
@@ -29,7 +29,7 @@ LOSSY = ["mp3", "opus", "aac"]
 
 
 def pipeline(sound_format: str = "pcm", model_rate: int = RATE, asked: int | None = None, **more: Any) -> Pipeline:
-    rate = sound.rate_of(sound_format, asked, model_rate, model_rate)
+    rate = audio.rate_of(sound_format, asked, model_rate, model_rate)
     return Pipeline(Delivery(sound_format, rate, **more), model_rate)
 
 
@@ -180,7 +180,7 @@ def test_a_flac_file_in_one_piece_tells_its_length(tmp_path: Path) -> None:
             _, body = await post(client, text="hello", format="flac", streaming=False)
             samples, rate = soundfile.read(io.BytesIO(body), dtype="int16")
             assert rate == RATE
-            assert np.array_equal(samples, sound.to_int16(tone(3)))
+            assert np.array_equal(samples, audio.to_int16(tone(3)))
 
     run(test)
 
@@ -228,7 +228,7 @@ def test_a_rate_that_the_format_does_not_have_is_refused_by_name(tmp_path: Path)
 def test_a_container_has_the_model_s_rate_or_the_next_it_knows(
     sound_format: str, model_rate: int, expected: int
 ) -> None:
-    assert sound.rate_of(sound_format, None, model_rate, 24_000) == expected
+    assert audio.rate_of(sound_format, None, model_rate, 24_000) == expected
     samples = voice(0.5, model_rate)
     data = encode(samples, pipeline(sound_format, model_rate), [1000])
     assert decode(data).rate == expected
@@ -259,9 +259,9 @@ def test_volume_and_speed_of_a_request_are_heard(tmp_path: Path) -> None:
 
 
 def test_bit_rates_are_kept(tmp_path: Path) -> None:
-    assert [sound.opus_bits(value) for value in (32, 24_000, -1000, 0, 1, 512_000)] == [
-        *(32_000, 24_000, sound.opus_bits(-1000)),
-        *(sound.opus_bits(-1000), 6_000, 256_000),
+    assert [audio.opus_bits(value) for value in (32, 24_000, -1000, 0, 1, 512_000)] == [
+        *(32_000, 24_000, audio.opus_bits(-1000)),
+        *(audio.opus_bits(-1000), 6_000, 256_000),
     ]
     samples = voice(4, RATE)
     small, large = (len(encode(samples, pipeline("opus", opus_bitrate=bits), [])) for bits in (16_000, 64_000))
@@ -271,7 +271,7 @@ def test_bit_rates_are_kept(tmp_path: Path) -> None:
 
 
 def test_without_the_extra_the_rest_works_and_the_refusal_names_the_field(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("gateway.sound.delivery.CODECS", False)
+    monkeypatch.setattr("gateway.audio.delivery.CODECS", False)
     refused = [{"format": "opus"}, {"format": "aac"}, {"format": "flac"}, {"prosody": {"speed": 1.5}}]
 
     async def test() -> None:
@@ -334,7 +334,8 @@ class WithoutAv(PathFinder):
 sys.meta_path = [WithoutAv if finder is PathFinder else finder for finder in sys.meta_path]
 import numpy as np
 import gateway.app
-from gateway.sound import Delivery, Pipeline
+from gateway import audio
+from gateway.audio import Delivery, Pipeline
 for name in ("wav", "pcm", "mp3"):
     pipeline = Pipeline(Delivery(name, 24_000, volume=3.0), 16_000)
     assert len(pipeline.encode(np.zeros(16_000, np.float32)) + pipeline.flush()) > 1000

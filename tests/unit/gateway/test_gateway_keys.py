@@ -14,10 +14,10 @@ from gateway_fakes import HOP, RATE, Client, run, serving
 from prometheus_client import CollectorRegistry
 
 from common.config import ConfigError
-from gateway import keys as module
-from gateway.auth import guarded
-from gateway.keys import ENVIRONMENT, Keys
-from gateway.metrics import GatewayMetrics
+from gateway.access import api_keys as module
+from gateway.access.api_keys import ENVIRONMENT, Keys
+from gateway.access.auth import guarded
+from gateway.observe.metrics import GatewayMetrics
 
 FILE = """
 [[key]]
@@ -163,7 +163,7 @@ def test_a_key_has_so_many_requests_at_a_time(tmp_path: Path) -> None:
 def test_a_key_has_so_many_requests_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         now = 1000.0
-        monkeypatch.setattr("gateway.accounts.time", SimpleNamespace(monotonic=lambda: now))
+        monkeypatch.setattr("gateway.access.accounts.time", SimpleNamespace(monotonic=lambda: now))
         async with serving(tmp_path, api_keys_file=write(tmp_path / "keys.toml")) as client:
             assert [(await ask(client, "Bearer secret-b"))[0] for _ in range(3)] == [200, 200, 429]
             status, body, headers = await ask(client, "Bearer secret-b")

@@ -16,8 +16,8 @@ from aiohttp import WSMsgType
 from gateway_fakes import HOP, MINI_MODEL, Client, Player, fail, run, serving, speak, tone
 
 from common.messages import Failure
-from gateway.doors import live
-from gateway.sound import to_int16
+from gateway.api import live
+from gateway.audio import to_int16
 
 LIVEKIT = {"User-Agent": "livekit-plugins-fishaudio/1.8.9"}
 PCM = {"format": "pcm", "sample_rate": 16000}

@@ -20,11 +20,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from common import metrics as shared
-from gateway import model
-from gateway.merge import merge
-from gateway.metrics import CancelCause, GatewayMetrics, Playback
+from gateway.observe.merge import merge
+from gateway.observe.metrics import CancelCause, GatewayMetrics, Playback
+from gateway.speech import served_model
 
-MINI_MODEL = model.load(MINI)
+MINI_MODEL = served_model.load(MINI)
 
 
 def value(registry: CollectorRegistry, name: str, **labels: str) -> float:

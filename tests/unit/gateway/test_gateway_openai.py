@@ -17,8 +17,8 @@ from gateway_fakes import HOP, RATE, TINY_MODEL, Client, fail, post, run, servin
 from gateway_sound import CONTENT_TYPE, decode, heard, noise_db
 
 from common.messages import Failure
-from gateway.doors.openai import STANDARD_VOICES
-from gateway.openai_fields import translate
+from gateway.api.openai import STANDARD_VOICES
+from gateway.schema.openai_fields import translate
 
 SPEECH = "/v1/audio/speech"
 TINY = TINY_MODEL.name

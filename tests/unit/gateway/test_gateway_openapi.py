@@ -16,12 +16,13 @@ from aiohttp import hdrs
 from gateway_fakes import RATE, TINY_MODEL, Client, post, run, serving
 
 from common.config import Gateway as Settings
-from gateway import app, fields, openai_fields
-from gateway.errors import ApiError
-from gateway.openapi import replies
-from gateway.openapi.operations import OPERATIONS, SOUND_TYPES
-from gateway.openapi.schemas import DESCRIPTIONS, components
-from gateway.sound import Delivery, Pipeline
+from gateway import app
+from gateway.audio import Delivery, Pipeline
+from gateway.http.errors import ApiError
+from gateway.schema import fields, openai_fields
+from gateway.schema.openapi import replies
+from gateway.schema.openapi.operations import OPERATIONS, SOUND_TYPES
+from gateway.schema.openapi.schemas import DESCRIPTIONS, components
 
 SCHEMAS = components(Settings(), TINY_MODEL.context)
 READ = [

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from gateway_fakes import Player, post, run, serving
 
-from gateway.doors.page import DIRECTORY, FILES
+from gateway.api.page import DIRECTORY, FILES
 
 PAIRS = [  # text and what it stands on
     ("--ink", "--ground"),

@@ -11,7 +11,7 @@ import pytest
 import soundfile
 from gateway_fakes import HOP, RATE, post, run, serving
 
-from gateway.reference_audio import AudioError, decode
+from gateway.audio.reference_audio import AudioError, decode
 
 LIMITS = (1.0, 60.0)
 

@@ -19,9 +19,9 @@ from prometheus_client import CollectorRegistry
 from common import metrics, timeline
 from common.messages import Failure
 from common.timeline import Recent, RequestRecord
-from gateway import spans
-from gateway.span_maker import SpanMaker
-from gateway.timeline import Timeline
+from gateway.observe import otel_export
+from gateway.observe.otel_spans import SpanMaker
+from gateway.observe.timeline import Timeline
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -55,7 +55,7 @@ def test_a_request_is_a_span_with_its_stages_in_the_caller_s_trace(
             recent: list[Recent] = []
             pages = {timeline.PAGE: lambda parameters: timeline.encode(recent[0])}
             metrics.serve(CollectorRegistry(), tmp_path, "scheduler", pages)
-            async with spans.exporting(client.gateway, exporter):
+            async with otel_export.exporting(client.gateway, exporter):
                 headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "X-Request-Id": "mine"}
                 async with client.post("/v1/tts", json={"text": "hello", "format": "pcm"}, headers=headers) as reply:
                     await reply.read()
@@ -94,7 +94,7 @@ def test_without_a_caller_logs_and_spans_name_the_same_new_trace(
 ) -> None:
     async def test() -> None:
         async with serving(tmp_path) as client:
-            async with spans.exporting(client.gateway, exporter):
+            async with otel_export.exporting(client.gateway, exporter):
                 await post(client, text="hello", format="pcm")
                 await post(client, text="hello", format="pcm")
             traces = {one.trace.trace_id for one in client.gateway.timelines}
@@ -113,7 +113,7 @@ def test_a_failure_is_an_error_and_a_client_that_left_is_none(tmp_path: Path, ex
         await asyncio.sleep(3600)
 
     async def test() -> None:
-        async with serving(tmp_path) as client, spans.exporting(client.gateway, exporter):
+        async with serving(tmp_path) as client, otel_export.exporting(client.gateway, exporter):
             client.engine.plan = fail(0, Failure(503, "worker_lost", "lost"))
             await post(client, text="hello", format="pcm")
             client.engine.plan = plan
@@ -144,11 +144,11 @@ def test_spans_that_could_not_be_made_are_said_and_those_after_them_come(
             failed.set()
             raise ValueError("not this time")
 
-    monkeypatch.setattr(spans, "INTERVAL", 0.01)
+    monkeypatch.setattr(otel_export, "INTERVAL", 0.01)
     monkeypatch.setattr(SpanMaker, "make", make_from_the_second_on)
 
     async def test() -> None:
-        async with serving(tmp_path) as client, spans.exporting(client.gateway, exporter):
+        async with serving(tmp_path) as client, otel_export.exporting(client.gateway, exporter):
             await post(client, text="hello", format="pcm")
             async with asyncio.timeout(5):
                 while not failed.is_set():  # noqa: ASYNC110 - set by a thread, which may not wake the loop
@@ -157,12 +157,12 @@ def test_spans_that_could_not_be_made_are_said_and_those_after_them_come(
 
     run(test)
     assert [span.name for span in exporter.get_finished_spans()] == ["request"]
-    assert [record.levelname for record in caplog.records if record.name == "gateway.spans"] == ["ERROR"]
+    assert [record.levelname for record in caplog.records if record.name == "gateway.observe.otel_export"] == ["ERROR"]
 
 
 def test_a_caller_that_does_not_sample_is_obeyed(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
     async def test() -> None:
-        async with serving(tmp_path) as client, spans.exporting(client.gateway, exporter):
+        async with serving(tmp_path) as client, otel_export.exporting(client.gateway, exporter):
             client.engine.plan = speak(1)
             headers = {"traceparent": f"00-{TRACE}-{PARENT}-00"}
             async with client.post("/v1/tts", json={"text": "hello", "format": "pcm"}, headers=headers) as reply:
@@ -184,22 +184,22 @@ def test_a_caller_that_does_not_sample_is_obeyed(tmp_path: Path, exporter: InMem
     ],
 )
 def test_opentelemetry_s_own_variables_say_whether_there_are_any(environment: dict[str, str], wanted: bool) -> None:
-    assert spans.configured(environment) is wanted
+    assert otel_export.configured(environment) is wanted
 
 
 def test_asked_for_and_not_installed_it_is_said_and_speech_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
-    monkeypatch.setitem(sys.modules, "gateway.span_maker", None)
+    monkeypatch.setitem(sys.modules, "gateway.observe.otel_spans", None)
 
     async def test() -> None:
-        async with serving(tmp_path) as client, spans.exporting(client.gateway):
+        async with serving(tmp_path) as client, otel_export.exporting(client.gateway):
             reply, _ = await post(client, text="hello", format="pcm")
             assert reply.status == 200
 
     run(test)
-    (said,) = (record for record in caplog.records if record.name == "gateway.spans")
+    (said,) = (record for record in caplog.records if record.name == "gateway.observe.otel_export")
     assert said.levelname == "ERROR"
     assert "otel" in said.getMessage()
 

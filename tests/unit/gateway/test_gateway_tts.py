@@ -17,7 +17,7 @@ import soundfile
 from gateway_fakes import HOP, RATE, Client, Player, fail, post, run, serving, speak, tone
 
 from common.messages import Failure
-from gateway.sound import to_int16
+from gateway.audio import to_int16
 
 BUSY = Failure(429, "too_many_requests", "too many requests wait", retry_after=3)
 LOST = Failure(503, "worker_lost", "the worker was lost", retry_after=1)

@@ -15,8 +15,8 @@ from safetensors.numpy import save_file
 from test_gateway_reference_audio import encoded, tone
 
 from common.checkpoint import CheckpointError
-from gateway import model
-from gateway.errors import ApiError
+from gateway.http.errors import ApiError
+from gateway.speech import served_model
 from gateway.voices import codes as codes_file
 from gateway.voices import library as module
 from gateway.voices.catalogue import Catalogue
@@ -28,7 +28,9 @@ UPLOAD = Upload(b"source", "grüß dich\n", CODES)
 ANNA = Details("Anna", "a voice", "public", ("de", "calm"), "me")
 
 
-def library(path: Path, served: model.ServedModel = TINY_MODEL, most: int = 10, most_bytes: int = 10**6) -> Library:
+def library(
+    path: Path, served: served_model.ServedModel = TINY_MODEL, most: int = 10, most_bytes: int = 10**6
+) -> Library:
     return Library(path, served, most, most_bytes)
 
 
@@ -201,7 +203,7 @@ def checkpoint_with_voices(
 
 
 def test_a_checkpoint_brings_voices_and_a_default(tmp_path: Path) -> None:
-    served = model.load(checkpoint_with_voices(tmp_path))
+    served = served_model.load(checkpoint_with_voices(tmp_path))
 
     async def test() -> None:
         async with serving(tmp_path, served) as client:
@@ -220,7 +222,7 @@ def test_a_checkpoint_brings_voices_and_a_default(tmp_path: Path) -> None:
 
 def test_a_voice_of_the_library_hides_one_of_the_checkpoint(tmp_path: Path) -> None:
     library(tmp_path / "l").add("eva", ANNA, [UPLOAD])
-    voices = library(tmp_path / "l", model.load(checkpoint_with_voices(tmp_path)))
+    voices = library(tmp_path / "l", served_model.load(checkpoint_with_voices(tmp_path)))
     assert voices.ids() == ["eva"]
     assert voices.find("eva", "id").recordings[0].text == UPLOAD.text
     with pytest.raises(ApiError, match="already"):
@@ -252,4 +254,4 @@ def test_without_a_default_of_the_checkpoint_there_is_none(tmp_path: Path) -> No
 )
 def test_broken_voices_of_a_checkpoint_are_named(tmp_path: Path, problem: dict, match: str) -> None:
     with pytest.raises(CheckpointError, match=match):
-        model.load(checkpoint_with_voices(tmp_path, **problem))
+        served_model.load(checkpoint_with_voices(tmp_path, **problem))

@@ -7,8 +7,8 @@ import asyncio
 import numpy as np
 
 from common.messages import Ended, FrameSpan
-from gateway.streams import Stream
-from gateway.wakes import Wakes
+from gateway.engine.streams import Stream
+from gateway.engine.wakeups import Wakes
 
 
 def make_stream(request: str) -> Stream:

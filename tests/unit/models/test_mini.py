@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from common.checkpoint import load_codec_config, load_generation_config, load_model_config
-from gateway.prompt import Prompts
+from gateway.speech.prompt import Prompts
 from gateway.voices import bundled
 from models.recipe.export import GENERATION, REFERENCE_TEXT, REFERENCE_VOICES
 

@@ -15,7 +15,7 @@ from ar_worker.model import Attend, DualAr
 from ar_worker.rows import RowPolicy
 from ar_worker.weights import load_weights
 from common.checkpoint import load_model_config
-from gateway.prompt import Prompts
+from gateway.speech.prompt import Prompts
 from models.recipe import export
 from models.recipe.codec import CODEC, Codec, WholeRows
 from models.recipe.conversations import SHAPES, Conversations, Shape, Spoken

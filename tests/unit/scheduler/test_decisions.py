@@ -7,8 +7,8 @@ import pytest
 
 from common.config import Scheduler as Settings
 from common.messages import Rested, StepPlan
-from scheduler.costs import LinearCost
-from scheduler.policy import first_chunk
+from scheduler.planning.costs import LinearCost
+from scheduler.planning.policy import first_chunk
 from tests.unit.scheduler.world import World
 
 

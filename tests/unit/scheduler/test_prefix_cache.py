@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.config import Scheduler as Settings
-from scheduler.pages import PagePool
-from scheduler.prefix_cache import page_keys
+from scheduler.resources.pages import PagePool
+from scheduler.resources.prefix_cache import page_keys
 from tests.unit.scheduler.world import World
 
 PAGE = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from common.config import Scheduler as Settings
-from scheduler.recovery import LOSSES
+from scheduler.requests.recovery import LOSSES
 from tests.unit.scheduler.world import World
 
 

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from common.config import Scheduler as Settings
 from common.messages import ArWorkerHello, GatewayHello
-from scheduler.metrics import SchedulerMetrics
+from scheduler.observe.metrics import SchedulerMetrics
 from scheduler.peers import Peers
 from tests.unit.scheduler.world import FRAME_SECONDS, World
 

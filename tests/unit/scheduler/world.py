@@ -34,8 +34,8 @@ from common.messages import (
     VocoderWorkerHello,
 )
 from scheduler.core import Scheduler
-from scheduler.journal import Journal
-from scheduler.observer import Observer
+from scheduler.observe.journal import Journal
+from scheduler.observe.observer import Observer
 
 FRAME_SECONDS = 0.05
 CALL_SECONDS = 0.01

@@ -10,8 +10,8 @@ import torch
 from safetensors.numpy import load_file
 
 from common.messages import DecodeItem
-from vocoder_worker.executor import ExecutorSettings, TorchExecutor
 from vocoder_worker.streaming import StreamState
+from vocoder_worker.torch_executor import ExecutorSettings, TorchExecutor
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 MODELS = ("tiny", "tiny4096")

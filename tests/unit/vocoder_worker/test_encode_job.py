@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from common.messages import DecodeItem
 from vocoder_worker.encode_job import TorchEncodeJob
-from vocoder_worker.executor import ExecutorSettings, TorchExecutor
+from vocoder_worker.torch_executor import ExecutorSettings, TorchExecutor
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from common.checkpoint import CheckpointError
 from common.messages import DecodeItem
-from vocoder_worker.executor import ExecutorSettings, TorchExecutor
-from vocoder_worker.protocol import Executor
+from vocoder_worker.executor import Executor
+from vocoder_worker.torch_executor import ExecutorSettings, TorchExecutor
 
 ROOT = Path(__file__).resolve().parents[3]
 MINI = ROOT / "models" / "mini"

@@ -1,0 +1,1 @@
+"""The process group: configuration, start, supervision and shutdown, health check, ports and MPS."""

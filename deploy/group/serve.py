@@ -1,0 +1,245 @@
+"""``deploy/run_all.sh``: resolve the configuration, start the process group, say when it is ready, end it in order."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+from common import config as configuration
+from common.checkpoint import CheckpointError, load_codec_config, load_generation_config, load_model_config
+from common.config import Config, ConfigError, worker_names
+from common.files import write_atomically
+from common.transport import audio_endpoint, load_keys
+from deploy.group import mps, ports
+from deploy.group.mps import MpsError
+from deploy.group.supervision import CONFIG_FILE, die_with_parent, processes, programs, supervisor_config
+from deploy.observe import prometheus_process
+
+POLL_SECONDS = 0.2
+KILL_SECONDS = 5.0
+LOG_TAIL_LINES = 5
+PROMETHEUS_PORT = 9090
+
+
+def parse(arguments: Sequence[str] | None = None, program: str = "deploy/run_all.sh") -> Config:
+    """The configuration that a command line asks for, with absolute directories.
+
+    Raises:
+        ConfigError: an option, the file or an override can't be used.
+    """
+    parser = argparse.ArgumentParser(prog=program, description="Start a Shoal process group.")
+    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port to listen on, 0 for any free one (default 8080)")
+    parser.add_argument("--model", metavar="DIR", help="checkpoint directory (default: the bundled models/mini)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file (TOML)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="override one setting; repeatable"
+    )
+    parser.add_argument("--data-dir", metavar="DIR", help="voices and what must last (default: data)")
+    parser.add_argument("--run-dir", metavar="DIR", help="sockets, logs, pids and ports (default: a temporary one)")
+    parser.add_argument(
+        "--observe",
+        type=int,
+        nargs="?",
+        const=PROMETHEUS_PORT,
+        metavar="PORT",
+        help=f"start a Prometheus too, on a loopback port (default {PROMETHEUS_PORT})",
+    )
+    options = parser.parse_args(arguments)
+    named: dict[str, object] = {
+        "gateway.host": options.host,
+        "gateway.port": options.port,
+        "model.dir": options.model and Path(options.model).resolve(),
+        "data_dir": options.data_dir and Path(options.data_dir).resolve(),
+        "supervisor.prometheus_port": options.observe,
+        "run_dir": options.run_dir and Path(options.run_dir).resolve(),
+    }
+    overrides = [f"{key}={json.dumps(value, default=str)}" for key, value in named.items() if value is not None]
+    config = configuration.resolve(options.config, options.set + overrides)
+    if config.run_dir:
+        return config
+    return configuration.resolve(
+        options.config, [*options.set, *overrides, f"run_dir={tempfile.mkdtemp(prefix='shoal-')}"]
+    )
+
+
+def check(config: Config) -> None:
+    """Find what would fail later, before anything is started.
+
+    Raises:
+        CheckpointError: the checkpoint's metadata can't be used.
+        ConfigError, ValueError, OSError: directories or ports can't be used.
+    """
+    load_model_config(config.model_dir)
+    load_codec_config(config.model_dir)
+    load_generation_config(config.model_dir)
+    config.run_path.mkdir(parents=True, exist_ok=True)
+    config.data_path.mkdir(parents=True, exist_ok=True)
+    for name, _ in worker_names(config):
+        audio_endpoint(config, name)
+    for name, _ in processes(config):
+        load_keys(config, name)
+    if _alive(config.run_path / "supervisord.pid"):
+        raise ConfigError(f"run directory: {config.run_path} is in use by another group")
+    for setting, host, port in _listening(config):
+        if reason := ports.objection(host, port):
+            raise ConfigError(f"{setting}: nobody can listen at {host}:{port} ({reason})")
+    prometheus_process.check(config)
+
+
+def _listening(config: Config) -> list[tuple[str, str, int]]:
+    """Setting, host and port of each address that processes of the group will listen at; port 0: any free one."""
+    transport = config.transport
+    addresses = [("gateway.host, gateway.port", config.gateway.host, config.gateway.port)]
+    if transport.scheduler:
+        host, _, port = transport.scheduler.removeprefix("tcp://").rpartition(":")
+        addresses.append(("transport.scheduler", host, int(port)))
+    if transport.audio_host:
+        addresses.append(("transport.audio_host", transport.audio_host, 0))
+    return addresses
+
+
+def prepare(config: Config) -> None:
+    """Write the configuration to the run directory, without what an earlier group left there."""
+    for pattern in ("*.pid", "*.metrics", "*.starts", "*.sock", "gateway.address", "targets.json"):
+        for path in config.run_path.glob(pattern):
+            path.unlink()
+    configuration.save(config)
+
+
+class Group:
+    """A running process group."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        prepare(config)
+        path = config.run_path / CONFIG_FILE
+        write_atomically(path, supervisor_config(config).encode())
+        self._stopping = False
+        command = [sys.executable, "-m", "deploy.group.supervisord", "-n", "-c", str(path)]
+        # A session of its own: Ctrl-C reaches this process alone, which passes it on.
+        self._supervisor = subprocess.Popen(command, start_new_session=True, preexec_fn=die_with_parent)
+
+    def stop(self, *_: object) -> None:
+        """End the group in order; the second time, at once."""
+        if not self._stopping:
+            self._stopping = True
+            self._supervisor.terminate()
+        else:
+            self._kill()
+
+    def wait_ready(self) -> str | None:
+        """The address, when every process is ready; None when the group ends, or isn't ready in time."""
+        deadline = time.monotonic() + self.config.supervisor.start_timeout
+        while self._supervisor.poll() is None and not self._stopping and time.monotonic() < deadline:
+            address = self._address()
+            if address is not None and _is_ready(address):
+                return address
+            time.sleep(POLL_SECONDS)
+        return None
+
+    def wait(self) -> int:
+        """Wait for the end; the exit status: 0 if it was asked for, and in order."""
+        return 0 if self._supervisor.wait() == 0 and self._stopping else 1
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
+    def explain(self) -> str:
+        """The last lines of each process's log."""
+        parts = []
+        for name, _ in programs(self.config):
+            log = self.config.run_path / f"{name}.log"
+            lines = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []
+            parts.append("\n".join([f"--- {log}", *lines]))
+        return "\n".join(parts)
+
+    def _address(self) -> str | None:
+        try:
+            return (self.config.run_path / "gateway.address").read_text().strip()
+        except FileNotFoundError:
+            return None
+
+    def _kill(self) -> None:
+        """The supervisor first, so that it starts nothing again."""
+        children = _children(self._supervisor.pid) or self._written_pids()
+        self._supervisor.kill()
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _written_pids(self) -> list[int]:
+        """Of the processes that have got so far as to write it."""
+        files = (self.config.run_path / f"{name}.pid" for name, _ in programs(self.config))
+        return [int(file.read_text()) for file in files if file.exists()]
+
+
+def _alive(pid_file: Path) -> bool:
+    try:
+        os.kill(int(pid_file.read_text()), 0)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _children(pid: int) -> list[int]:
+    """Of a process, where the system tells them (Linux)."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def _is_ready(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{address}/readyz", timeout=2) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def main(arguments: Sequence[str] | None = None, program: str = "deploy/run_all.sh") -> int:
+    """Run what the command line says until asked to stop; the exit status."""
+    try:
+        config = parse(arguments, program)
+        check(config)
+        with mps.shared(config):
+            return run(config)
+    except (ConfigError, CheckpointError, MpsError, ValueError, OSError) as error:
+        print(f"shoal: {error}", file=sys.stderr)
+        return 2
+
+
+def run(config: Config) -> int:
+    """Run a group until asked to stop; the exit status."""
+    print(f"shoal: starting; logs are in {config.run_path}", file=sys.stderr, flush=True)
+    group = Group(config)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, group.stop)
+    address = group.wait_ready()
+    if address is not None:
+        print(f"Shoal is ready at http://{address} (run directory {config.run_path})", flush=True)
+        if greeting := prometheus_process.greeting(config):
+            print(greeting, flush=True)
+    elif not group.stopping:
+        print(f"shoal: the group did not become ready\n{group.explain()}", file=sys.stderr)
+        group.stop()
+        group.wait()
+        return 1
+    return group.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

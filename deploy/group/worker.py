@@ -1,0 +1,56 @@
+"""``shoal worker``: one worker, for a scheduler on another machine.
+
+It becomes the worker's own process: whoever started it (systemd, a container) watches it and starts it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from common import config as configuration
+from common.checkpoint import CheckpointError, load_codec_config, load_model_config
+from common.config import ROOT, Config, ConfigError
+from common.transport import load_keys
+from deploy.group import serve
+
+
+def parse(arguments: Sequence[str], program: str) -> tuple[str, str, Config]:
+    """Role and name of the worker, and its configuration.
+
+    Raises:
+        ConfigError: an option can't be used, or the configuration names no scheduler that can be reached from here.
+    """
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description="Run one worker, for a scheduler on another machine.",
+        epilog="All other options are those of shoal serve, as far as they mean something to a worker.",
+    )
+    parser.add_argument("role", choices=("ar_worker", "vocoder_worker"))
+    parser.add_argument("name", help="its name within the group, which no other worker has; also that of its key")
+    chosen, others = parser.parse_known_args(arguments)
+    config = serve.parse(others, program)
+    if not config.transport.scheduler:
+        raise ConfigError("transport.scheduler: required, the address at which the scheduler listens")
+    if chosen.role == "vocoder_worker" and not config.transport.audio_host:
+        raise ConfigError("transport.audio_host: required, the address at which gateways reach this machine")
+    load_keys(config, chosen.name)
+    return chosen.role, chosen.name, config
+
+
+def main(arguments: Sequence[str], program: str = "shoal worker") -> int:
+    """Become the worker that the command line asks for; the exit status if that can't be."""
+    try:
+        role, name, config = parse(arguments, program)
+        load_model_config(config.model_dir)
+        load_codec_config(config.model_dir)
+        config.run_path.mkdir(parents=True, exist_ok=True)
+    except (ConfigError, CheckpointError, OSError) as error:
+        print(f"shoal: {error}", file=sys.stderr)
+        return 2
+    configuration.save(config)
+    os.chdir(ROOT)
+    command = [sys.executable, "-m", role, "--run-dir", str(config.run_path), "--name", name]
+    os.execv(sys.executable, command)

@@ -1,0 +1,1 @@
+"""Monitoring: the Prometheus beside a group, its rules, the Grafana dashboard and the metrics reference."""

@@ -1,0 +1,8 @@
+"""``python -m deploy.observe.grafana``: write the dashboard anew."""
+
+from __future__ import annotations
+
+from deploy.observe.grafana.layout import FILE, text
+
+if __name__ == "__main__":
+    FILE.write_text(text())

@@ -1,0 +1,1 @@
+"""Access control: API keys, the accounts behind them, and authentication of requests."""

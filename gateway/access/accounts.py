@@ -1,0 +1,107 @@
+"""Who asks: the holder of a key or a peer without one; what it may do at a time, and what it has used."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from gateway.http.errors import ApiError
+from gateway.observe.metrics import GatewayMetrics
+
+_WAIT_FOR_A_PLACE = 1  # seconds
+
+
+class Limits(NamedTuple):
+    """Bounds of one key; 0: none. ``concurrency``: requests under way; ``rate``: requests per minute, also at once."""
+
+    concurrency: int = 0
+    rate: float = 0.0
+
+
+class Usage(NamedTuple):
+    """What an account has used since the gateway started."""
+
+    requests: int
+    characters: int
+    audio_seconds: float
+
+
+class Client:
+    """Who asks. ``name`` stands for its share of the server: a key's name, or the address of the peer."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """One request under way.
+
+        Raises:
+            ApiError: 429: this client has too many of them, or sends them too fast.
+        """
+        yield
+
+    def count_text(self, characters: int) -> None:
+        """Text was accepted."""
+
+    def count_sound(self, seconds: float) -> None:
+        """Sound was made."""
+
+
+class Account(Client):
+    """The holder of a key. It outlives a reload of the keys, so that its counts go on."""
+
+    def __init__(self, name: str, limits: Limits, metrics: GatewayMetrics) -> None:
+        super().__init__(name)
+        self.limits = limits
+        self._metrics = metrics
+        self._under_way = 0
+        self._allowance = math.inf  # requests that may begin now, but for what the rate allows
+        self._refilled = time.monotonic()
+        self._requests, self._characters, self._audio_seconds = 0, 0, 0.0
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(self._requests, self._characters, self._audio_seconds)
+
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        concurrency = self.limits.concurrency
+        if concurrency and self._under_way >= concurrency:
+            raise self._refusal("concurrency", f"{concurrency} requests of this key are under way", _WAIT_FOR_A_PLACE)
+        self._take_turn()
+        self._under_way += 1
+        self._requests += 1
+        self._metrics.key_requests.labels(self.name).inc()
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+
+    def count_text(self, characters: int) -> None:
+        self._characters += characters
+        self._metrics.key_characters.labels(self.name).inc(characters)
+
+    def count_sound(self, seconds: float) -> None:
+        self._audio_seconds += seconds
+        self._metrics.key_audio_seconds.labels(self.name).inc(seconds)
+
+    def _take_turn(self) -> None:
+        """A bucket that holds a minute's requests and fills at the rate allowed."""
+        rate, now = self.limits.rate, time.monotonic()
+        if not rate:
+            return
+        capacity = max(1.0, rate)
+        self._allowance = min(capacity, self._allowance + (now - self._refilled) * rate / 60)
+        self._refilled = now
+        if self._allowance < 1:
+            wait = math.ceil((1 - self._allowance) * 60 / rate)
+            raise self._refusal("rate", f"this key may send {rate:g} requests per minute", wait)
+        self._allowance -= 1
+
+    def _refusal(self, limit: str, message: str, wait: int) -> ApiError:
+        self._metrics.key_refusals.labels(self.name, limit).inc()
+        return ApiError(429, f"{limit}_limit_exceeded", message, retry_after=wait)

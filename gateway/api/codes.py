@@ -1,0 +1,64 @@
+"""``POST /v1/codes``: text in, the ten codes of each frame out, as server-sent events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from gateway.engine.streams import Chunk, End, Pause, Source
+from gateway.http.errors import ApiError
+from gateway.http.response_stream import Outlet
+from gateway.observe.timeline import Timeline
+from gateway.services import GATEWAY
+from gateway.speech import encoded_stream
+from gateway.speech.http_reply import reply_headers
+from gateway.speech.session import Session
+
+routes = web.RouteTableDef()
+
+
+@routes.post("/v1/codes")
+async def codes(request: web.Request) -> web.StreamResponse:
+    """The status waits for the first frame; an error after it is an event."""
+    gateway = request.app[GATEWAY]
+    wanted = await encoded_stream.read_request(request)
+    with Session(gateway, request, "codes", "codes") as session:
+        stream = await encoded_stream.start(gateway, session, wanted, "codes")
+        item = await stream.next()
+        if isinstance(item, End):
+            encoded_stream.check_end(item)
+        headers = reply_headers(gateway, wanted, gateway.model.sample_rate) | {"Content-Type": "text/event-stream"}
+        response = web.StreamResponse(headers=headers)
+        outlet = await Outlet.open(request, response, gateway.settings.slow_client_timeout)
+        end = await _send_frames(outlet, stream, item, session.timeline)
+        session.reason = end.reason
+        await outlet.send(_event(_ending(end)))
+        await outlet.finish(end.reason)
+        return response
+
+
+async def _send_frames(outlet: Outlet, stream: Source, item: Chunk | Pause | End, timeline: Timeline) -> End:
+    while not isinstance(item, End):
+        if isinstance(item, Chunk):
+            rows = enumerate(item.data.tolist(), start=item.first)
+            data = b"".join(_event({"index": index, "codes": row}) for index, row in rows)
+            timeline.chunk(item.frames, len(data), 0.0)
+            await outlet.send(data)
+            timeline.sent()
+        item = await stream.next()
+    return item
+
+
+def _ending(end: End) -> dict[str, Any]:
+    ending: dict[str, Any] = {"finish_reason": end.reason, "frames": end.frames}
+    try:
+        encoded_stream.check_end(end)
+    except ApiError as error:
+        ending["error"] = error.error
+    return ending
+
+
+def _event(values: dict[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(values) + b"\n\n"

@@ -1,0 +1,59 @@
+"""Health, readiness, version and metrics."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from common.version import VERSION
+from gateway.observe import merge
+from gateway.services import GATEWAY, Gateway
+
+RETRY_AFTER = "2"
+
+routes = web.RouteTableDef()
+
+
+@routes.get("/v1/health")
+@routes.post("/v1/health")
+async def fish_health(request: web.Request) -> web.Response:
+    return web.json_response({"status": "ok"})
+
+
+@routes.get("/health")
+async def health(request: web.Request) -> web.Response:
+    reasons = _unready(request.app[GATEWAY])
+    return web.json_response({"status": "ok", "ready": not reasons, "reasons": reasons})
+
+
+@routes.get("/healthz")
+@routes.get("/livez")
+async def alive(request: web.Request) -> web.Response:
+    return web.json_response({"status": "alive"})
+
+
+@routes.get("/readyz")
+async def ready(request: web.Request) -> web.Response:
+    reasons = _unready(request.app[GATEWAY])
+    if not reasons:
+        return web.json_response({"status": "ready"})
+    body = {"status": "not ready", "reasons": reasons}
+    return web.json_response(body, status=503, headers={"Retry-After": RETRY_AFTER})
+
+
+@routes.get("/version")
+async def version(request: web.Request) -> web.Response:
+    model = request.app[GATEWAY].model
+    return web.json_response(
+        {"name": "shoal", "version": VERSION, "model": model.name, "sample_rate": model.sample_rate}
+    )
+
+
+@routes.get("/metrics")
+async def metrics(request: web.Request) -> web.Response:
+    text = await request.app[GATEWAY].scrapes.text()
+    return web.Response(body=text.encode(), headers={"Content-Type": merge.CONTENT_TYPE})
+
+
+def _unready(gateway: Gateway) -> dict[str, str]:
+    reasons = gateway.engine.unready()
+    return reasons | {"gateway": "draining"} if gateway.draining else reasons

@@ -1,0 +1,175 @@
+"""OpenAI's speech API: ``POST /v1/audio/speech``, and the lists of models and voices its clients look for."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from fnmatch import fnmatchcase
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from gateway.access.auth import CLIENT
+from gateway.http import forms
+from gateway.http.body import read_fields
+from gateway.http.errors import ApiError
+from gateway.schema.fields import OPENAI, check_text
+from gateway.schema.openai_fields import OpenAIFields, translate
+from gateway.services import GATEWAY, Gateway
+from gateway.speech import encoded_stream, http_reply
+from gateway.speech.http_reply import Bare, Framing
+from gateway.voices.catalogue import Voice
+from gateway.voices.library import Details
+
+DEFAULT_VOICE = "default"
+# Clients know these without asking, some know no others. Each speaks with the default voice, unless the configuration
+# names one for it, or a voice has its name.
+STANDARD_VOICES = frozenset(
+    ("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse")
+)
+
+routes = web.RouteTableDef()
+
+_STARTED = int(time.time())
+
+
+@routes.post("/v1/audio/speech")
+async def say(request: web.Request) -> web.StreamResponse:
+    gateway, body = request.app[GATEWAY], translate(await read_fields(request))
+    voice = await _voice(gateway, body)
+    values = body.values if voice is None else body.values | {"reference_id": voice}
+    framing: Framing = Events() if body.events else Bare()
+    try:
+        wanted = await encoded_stream.accept(request, values, OPENAI)
+        return await http_reply.answer(request, "openai", wanted, framing)
+    except ApiError as error:
+        error.rename(body.names)
+        raise
+
+
+class Events:
+    """Server-sent events: one for each piece of sound, as base64, and one for the end."""
+
+    def media_type(self, sound: str) -> str:
+        return "text/event-stream"
+
+    def piece(self, data: bytes) -> bytes:
+        return _event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})
+
+    def end(self, prompt_tokens: int, frames: int) -> bytes:
+        usage = {"input_tokens": prompt_tokens, "output_tokens": frames, "total_tokens": prompt_tokens + frames}
+        return _event({"type": "speech.audio.done", "usage": usage})
+
+
+@routes.get("/v1/models")
+async def models(request: web.Request) -> web.Response:
+    return web.json_response({"object": "list", "data": [_model(request.app[GATEWAY].model.name)]})
+
+
+@routes.get("/v1/models/{id}")
+async def model(request: web.Request) -> web.Response:
+    gateway, name = request.app[GATEWAY], request.match_info["id"]
+    if not _is_ours(gateway, name):
+        raise _no_model(gateway, name)
+    voices = [{"name": voice["name"]} for voice in await _voices(gateway)]
+    facts = {"task": "text-to-speech", "sample_rate": gateway.model.sample_rate, "voices": voices}
+    return web.json_response(_model(name) | facts)
+
+
+@routes.get("/v1/audio/models")
+async def speech_models(request: web.Request) -> web.Response:
+    return web.json_response({"models": [{"id": request.app[GATEWAY].model.name}]})
+
+
+@routes.get("/v1/audio/voices")
+async def voices(request: web.Request) -> web.Response:
+    return web.json_response({"voices": await _voices(request.app[GATEWAY])})
+
+
+@routes.post("/v1/audio/voices")
+async def add_voice(request: web.Request) -> web.Response:
+    """A voice of a recording; ``ref_text`` is what is said in it, which OpenAI's own API does not ask for."""
+    gateway, form = request.app[GATEWAY], await forms.read(request, forms.MULTIPART)
+    name, audio = form.text("name"), form.file("audio_sample")
+    if "ref_text" not in form.texts:
+        message = "ref_text: required, what is said in the recording; this server does not transcribe"
+        raise ApiError(400, "missing_field", message, "ref_text")
+    text = form.text("ref_text")
+    check_text(text, "ref_text", gateway.model, gateway.settings)
+    details = Details(name, owner=request[CLIENT].name)
+    try:
+        return web.json_response(_created(await gateway.voices.add(name, details, [(audio, text)], "audio_sample")))
+    except ApiError as error:
+        error.rename({"id": "name"})
+        raise
+
+
+@routes.get("/v1/test")
+async def test(request: web.Request) -> web.Response:
+    """By this, clients that know several servers take this one for one whose voices can be listed."""
+    return web.json_response({"status": "ok"})
+
+
+async def _voice(gateway: Gateway, body: OpenAIFields) -> str | None:
+    """The voice that is to speak; None: the default one.
+
+    Some clients send the voice as the model, and no voice.
+
+    Raises:
+        ApiError: 404: a model that is neither ours nor a voice.
+    """
+    by_model = "" if not body.model or (body.voice and _is_ours(gateway, body.model)) else body.model
+    if by_model and await _exists(gateway, by_model):
+        return await _named(gateway, body.voice or by_model)
+    if body.model and not _is_ours(gateway, body.model):
+        raise _no_model(gateway, body.model)
+    return await _named(gateway, body.voice)
+
+
+async def _named(gateway: Gateway, name: str) -> str | None:
+    alias = gateway.settings.openai_voices.get(name)
+    if alias is not None:
+        return alias or None
+    has_default = not name or name == DEFAULT_VOICE or name in STANDARD_VOICES
+    return None if has_default and not await _exists(gateway, name) else name
+
+
+async def _exists(gateway: Gateway, voice: str) -> bool:
+    try:
+        await asyncio.to_thread(gateway.voices.library.find, voice, "voice")
+    except ApiError:
+        return False
+    return True
+
+
+def _is_ours(gateway: Gateway, model: str) -> bool:
+    patterns = gateway.settings.openai_models
+    return model == gateway.model.name or any(fnmatchcase(model.lower(), pattern) for pattern in patterns)
+
+
+def _no_model(gateway: Gateway, model: str) -> ApiError:
+    message = f"model: {model!r} is no model for speech here; the one that is served is {gateway.model.name!r}"
+    return ApiError(404, "model_not_found", message, "model")
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": _STARTED, "owned_by": "shoal"}
+
+
+async def _voices(gateway: Gateway) -> list[dict[str, str]]:
+    """The default voice, those of the library, and the aliases of the configuration."""
+    library = await asyncio.to_thread(gateway.voices.library.voices)
+    names = {DEFAULT_VOICE: DEFAULT_VOICE} | {voice.id: voice.title for voice in library}
+    names |= {alias: alias for alias in gateway.settings.openai_voices}
+    return [{"id": name, "name": title} for name, title in names.items()]
+
+
+def _created(voice: Voice) -> dict[str, Any]:
+    facts = {"id": voice.id, "object": "audio.voice", "name": voice.title}
+    return facts | {"created_at": int(voice.created), "type": "audio_sample"}
+
+
+def _event(values: dict[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(values) + b"\n\n"

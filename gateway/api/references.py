@@ -1,0 +1,78 @@
+"""``/v1/references/*``: the library of voices, as Fish's server words it. Replies: msgpack, or JSON on request."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from gateway.access.auth import CLIENT
+from gateway.http import forms
+from gateway.http.body import read_fields
+from gateway.http.errors import ApiError, invalid
+from gateway.schema.fields import check_text
+from gateway.services import GATEWAY
+from gateway.voices.library import Details
+
+routes = web.RouteTableDef()
+
+
+@routes.post("/v1/references/add")
+async def add(request: web.Request) -> web.Response:
+    gateway = request.app[GATEWAY]
+    form = await forms.read(request, forms.MULTIPART)
+    voice, text, audio = form.text("id"), form.text("text"), form.file("audio")
+    check_text(text, "text", gateway.model, gateway.settings)
+    details = Details(voice, owner=request[CLIENT].name)
+    await gateway.voices.add(voice, details, [(audio, text)], "audio")
+    return _reply(request, message=f"voice {voice!r} added", reference_id=voice)
+
+
+@routes.get("/v1/references/list")
+async def list_all(request: web.Request) -> web.Response:
+    voices = await asyncio.to_thread(request.app[GATEWAY].voices.library.ids)
+    return _reply(request, reference_ids=voices, message=f"{len(voices)} voices")
+
+
+@routes.delete("/v1/references/delete")
+async def delete(request: web.Request) -> web.Response:
+    voice = _text_field(await _fields(request), "reference_id")
+    await request.app[GATEWAY].voices.delete(voice)
+    return _reply(request, message=f"voice {voice!r} deleted", reference_id=voice)
+
+
+@routes.post("/v1/references/update")
+async def rename(request: web.Request) -> web.Response:
+    values = await _fields(request)
+    old, new = _text_field(values, "old_reference_id"), _text_field(values, "new_reference_id")
+    await asyncio.to_thread(request.app[GATEWAY].voices.library.rename, old, new)
+    return _reply(request, message=f"voice {old!r} is now {new!r}", old_reference_id=old, new_reference_id=new)
+
+
+async def _fields(request: web.Request) -> dict[str, Any]:
+    if request.content_type == forms.MULTIPART:
+        form = await forms.read(request, forms.MULTIPART)
+        return {name: texts[0] for name, texts in form.texts.items()}
+    return await read_fields(request)
+
+
+def _text_field(values: dict[str, Any], name: str) -> str:
+    if name not in values:
+        raise ApiError(400, "missing_field", f"{name}: required", name)
+    value = values[name]
+    if not isinstance(value, str):
+        raise invalid(name, "is not a string")
+    return value
+
+
+def _reply(request: web.Request, **values: Any) -> web.Response:
+    accept = request.headers.get("Accept", "")
+    wanted = request.query.get("format", "")
+    json = wanted in ("json", "application/json") or (
+        "application/json" in accept and "application/msgpack" not in accept
+    )
+    encode = msgspec.json.encode if json else msgspec.msgpack.encode
+    kind = "application/json" if json else "application/msgpack"
+    return web.Response(body=encode({"success": True} | values), content_type=kind)

@@ -1,0 +1,181 @@
+"""``/model``: the library of voices, as Fish's SDKs manage it. What Fish calls a model is a voice here."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta, Struct
+
+from gateway.access.auth import CLIENT
+from gateway.http import forms
+from gateway.http.errors import ApiError, invalid
+from gateway.http.forms import Form
+from gateway.schema.fields import check_text
+from gateway.services import GATEWAY, Gateway
+from gateway.voices.catalogue import Visibility, Voice
+from gateway.voices.library import Details
+
+MAX_TEXT, MAX_TAGS = 10_000, 100  # characters of a title or description; tags of a voice
+
+routes = web.RouteTableDef()
+
+
+class Listing(Struct, frozen=True):
+    """The query of a listing."""
+
+    page_size: Annotated[int, Meta(ge=1, le=1000)] = 10
+    page_number: Annotated[int, Meta(ge=1)] = 1
+    title: str = ""
+    author_id: str = ""
+    sort_by: Literal["score", "task_count", "created_at"] = "score"
+
+
+class Naming(Struct, frozen=True):
+    """The parts of a form that say what a voice is called; None: as it was."""
+
+    title: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)] | None = None
+    description: Annotated[str, Meta(max_length=MAX_TEXT)] | None = None
+    visibility: Visibility | None = None
+    type: Literal["tts"] = "tts"
+
+
+@routes.get("/model")
+async def list_all(request: web.Request) -> web.Response:
+    query = _checked({name: value for name, value in request.query.items() if value}, Listing)
+    voices = await asyncio.to_thread(request.app[GATEWAY].voices.library.voices)
+    own = request[CLIENT].name if request.query.get("self", "").lower() == "true" else ""
+    found = list(_matching(voices, query, own, set(request.query.getall("tag", []))))
+    if query.sort_by == "created_at":
+        found.sort(key=lambda voice: -voice.created)
+    begin = (query.page_number - 1) * query.page_size
+    items = [_worded(voice) for voice in found[begin : begin + query.page_size]]
+    return web.json_response({"total": len(found), "items": items})
+
+
+@routes.get("/model/{id}")
+async def show(request: web.Request) -> web.Response:
+    library = request.app[GATEWAY].voices.library
+    return web.json_response(_worded(await asyncio.to_thread(library.find, request.match_info["id"], "id")))
+
+
+@routes.post("/model")
+async def create(request: web.Request) -> web.Response:
+    gateway = request.app[GATEWAY]
+    form = await forms.read(request, forms.MULTIPART)
+    naming = _naming(form)
+    if naming.title is None:
+        raise ApiError(400, "missing_field", "title: required", "title")
+    details = Details(
+        title=naming.title,
+        description=naming.description or "",
+        visibility=naming.visibility or "private",
+        tags=_tags(form) or (),
+        owner=request[CLIENT].name,
+    )
+    voice = await gateway.voices.add(uuid.uuid4().hex, details, _recordings(gateway, form), "voices")
+    return web.json_response(_worded(voice), status=201)
+
+
+@routes.patch("/model/{id}")
+async def change(request: web.Request) -> web.Response:
+    library = request.app[GATEWAY].voices.library
+    form = await forms.read(request, forms.URL_ENCODED, forms.MULTIPART)
+    naming, tags = _naming(form), _tags(form)
+    voice = await asyncio.to_thread(library.find, request.match_info["id"], "id")
+    details = Details(
+        title=voice.title if naming.title is None else naming.title,
+        description=voice.description if naming.description is None else naming.description,
+        visibility=naming.visibility or voice.visibility,
+        tags=tuple(voice.tags) if tags is None else tags,
+    )
+    return web.json_response(_worded(await asyncio.to_thread(library.edit, voice.id, details)))
+
+
+@routes.delete("/model/{id}")
+async def delete(request: web.Request) -> web.Response:
+    voice = request.match_info["id"]
+    await request.app[GATEWAY].voices.delete(voice, "id")
+    return web.json_response({"status": 200, "message": f"voice {voice!r} deleted"})
+
+
+def _matching(voices: list[Voice], query: Listing, owner: str, tags: set[str]) -> Iterator[Voice]:
+    title = query.title.casefold()
+    for voice in voices:
+        by_owner = (not owner or voice.owner == owner) and query.author_id in ("", voice.owner)
+        if by_owner and title in voice.title.casefold() and tags <= set(voice.tags):
+            yield voice
+
+
+def _recordings(gateway: Gateway, form: Form) -> list[tuple[bytes, str]]:
+    audio, texts = form.files.get("voices", []), form.texts.get("texts", [])
+    if not audio:
+        raise ApiError(400, "missing_field", "voices: at least one file is required", "voices")
+    if not texts:
+        message = "texts: required, what is said in each recording; this server does not transcribe"
+        raise ApiError(400, "missing_field", message, "texts")
+    if len(texts) != len(audio):
+        raise invalid("texts", f"{len(texts)} texts for {len(audio)} recordings")
+    if len(audio) > gateway.settings.max_references:
+        raise invalid("voices", f"has {len(audio)} files, more than {gateway.settings.max_references}")
+    for number, text in enumerate(texts):
+        check_text(text, f"texts[{number}]", gateway.model, gateway.settings)
+    return list(zip(audio, texts, strict=True))
+
+
+def _naming(form: Form) -> Naming:
+    return _checked({name: texts[0] for name, texts in form.texts.items()}, Naming)
+
+
+def _tags(form: Form) -> tuple[str, ...] | None:
+    tags = form.texts.get("tags")
+    if tags is None:
+        return None
+    if len(tags) > MAX_TAGS or any(len(tag) > MAX_TEXT for tag in tags):
+        raise invalid("tags", f"are more than {MAX_TAGS}, or longer than {MAX_TEXT} characters")
+    return tuple(filter(None, tags))
+
+
+def _checked(values: dict[str, str], kind: type[Any]) -> Any:
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at `$.")
+        raise invalid(place.removesuffix("`"), problem) from None
+
+
+def _worded(voice: Voice) -> dict[str, Any]:
+    """All that the SDKs' types ask for; what has no meaning here is empty."""
+    return {
+        "_id": voice.id,
+        "type": "tts",
+        "title": voice.title,
+        "description": voice.description,
+        "cover_image": "",
+        "train_mode": "fast",
+        "state": "trained",
+        "tags": voice.tags,
+        "samples": [],
+        "created_at": _iso(voice.created),
+        "updated_at": _iso(voice.updated),
+        "languages": [],
+        "visibility": voice.visibility,
+        "lock_visibility": False,
+        "like_count": 0,
+        "mark_count": 0,
+        "shared_count": 0,
+        "task_count": 0,
+        "unliked": False,
+        "liked": False,
+        "marked": False,
+        "author": {"_id": voice.owner, "nickname": voice.owner, "avatar": ""},
+    }
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()

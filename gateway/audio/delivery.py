@@ -1,0 +1,83 @@
+"""What a request says of the sound's form, and which forms there are."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from gateway.http.errors import invalid
+
+Format: TypeAlias = Literal["mp3", "wav", "pcm", "opus", "aac", "flac"]
+
+RATES = (8_000, 48_000)  # lowest and highest that can be asked for
+OPUS_AUTO = 48_000  # bit/s, of a mono voice: transparent
+CODECS = importlib.util.find_spec("av") is not None  # the extra ``codecs`` is installed
+
+_NEED_CODECS = ("opus", "aac", "flac")
+_OPUS_RATE = 48_000
+_OPUS_BITS = (6_000, 256_000)
+# Sample rates for which MPEG-1, 2 and 2.5 layer III (and AAC, among others) are defined.
+_MPEG = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
+_KNOWN_RATES = {"mp3": _MPEG, "aac": _MPEG, "opus": (8_000, 12_000, 16_000, 24_000, 48_000)}
+
+
+class Delivery(Struct, frozen=True):
+    """The form of the sound: ``rate`` in samples/s, ``volume`` in dB, ``mp3_bitrate`` in kbit/s, the other in bit/s."""
+
+    format: Format
+    rate: int
+    speed: float = 1.0
+    volume: float = 0.0
+    mp3_bitrate: int = 128
+    opus_bitrate: int = OPUS_AUTO
+
+
+def rate_of(sound_format: Format, asked: int | None, model_rate: int, pcm_rate: int) -> int:
+    """The rate of the bytes: as ``asked``; else ``pcm_rate`` for bare samples, which can't tell it; else the model's.
+
+    Raises:
+        ApiError: 400 naming ``sample_rate``: the format has no such rate.
+    """
+    if asked is not None:
+        _check_rate(sound_format, asked)
+    if sound_format == "opus":
+        return _OPUS_RATE  # of every decoder, whatever went in
+    if asked is not None:
+        return asked
+    if sound_format == "pcm":
+        return pcm_rate
+    known = _KNOWN_RATES.get(sound_format, (model_rate,))
+    return min((rate for rate in known if rate >= model_rate), default=known[-1])
+
+
+def _check_rate(sound_format: Format, rate: int) -> None:
+    lowest, highest = RATES
+    if not lowest <= rate <= highest:
+        raise invalid("sample_rate", f"{rate} is not {lowest} to {highest}")
+    known = _KNOWN_RATES.get(sound_format)
+    if known is not None and rate not in known:
+        raise invalid("sample_rate", f"{sound_format} can't have {rate}; it can have {', '.join(map(str, known))}")
+
+
+def check_codecs(sound_format: Format, speed: float) -> None:
+    """Whether this installation can make such sound.
+
+    Raises:
+        ApiError: 400 naming ``format`` or ``prosody.speed``: the extra ``codecs`` is needed and not installed.
+    """
+    if CODECS:
+        return
+    if sound_format in _NEED_CODECS:
+        raise invalid("format", f"{sound_format} needs the extra 'codecs' (PyAV), which is not installed here")
+    if speed != 1:
+        raise invalid("prosody.speed", "other than 1 needs the extra 'codecs' (PyAV), which is not installed here")
+
+
+def opus_bits(value: int) -> int:
+    """Bits per second of what clients send: kilobits below 1000, bits above; 0 and negative ones mean automatic."""
+    if value <= 0:
+        return OPUS_AUTO
+    lowest, highest = _OPUS_BITS
+    return min(highest, max(lowest, value * 1000 if value < 1000 else value))

@@ -1,0 +1,66 @@
+"""A bound on how many connections are open at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import resource
+from http import HTTPStatus
+from typing import cast
+
+from aiohttp import web
+
+from gateway.http.errors import ApiError
+
+OTHER_FILES = 256  # that the process may have open
+REFUSAL_SECONDS = 1.0  # for a client to begin its request, so that it gets to read the answer
+
+
+def allow_files(connections: int) -> None:
+    """Let the process have so many connections, each of which is an open file, as far as the system allows it: shells
+    often begin at 1024 files, or at 256."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = (math.inf if limit == resource.RLIM_INFINITY else limit for limit in limits)
+    wanted = min(connections + OTHER_FILES, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(wanted), limits[1]))
+
+
+class Connections:
+    """Makes the protocol of each connection that is accepted: the web server's, or beyond ``most`` a refusal."""
+
+    def __init__(self, server: web.Server, most: int) -> None:
+        self._server, self._most = server, most
+
+    def __len__(self) -> int:
+        return len(self._server.connections)
+
+    def __call__(self) -> asyncio.BaseProtocol:
+        return _Refusal(self._most) if len(self) >= self._most else self._server()
+
+
+class _Refusal(asyncio.Protocol):
+    """Answers whatever is asked with an error, and closes."""
+
+    def __init__(self, most: int) -> None:
+        self._error = ApiError(503, "too_many_connections", f"{most} connections are open", retry_after=5)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._timer = asyncio.get_running_loop().call_later(REFUSAL_SECONDS, self._transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(_message(self._error))
+            self._transport.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._timer.cancel()
+
+
+def _message(error: ApiError) -> bytes:
+    """An error as it stands on the wire."""
+    headers = {"Content-Type": "application/json", "Content-Length": str(len(error.body)), "Connection": "close"}
+    lines = [f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in (headers | error.headers).items()]
+    return "\r\n".join([*lines, "", ""]).encode() + error.body

@@ -1,0 +1,55 @@
+"""Web pages of other origins: which may use the API, and what they may send and read."""
+
+from __future__ import annotations
+
+from aiohttp import hdrs, web
+
+from gateway.http.errors import ApiError
+from gateway.services import GATEWAY
+
+EXPOSED = "X-Request-Id, X-Sample-Rate, X-Seed, X-Finish-Reason, X-Frames, X-Ignored-Fields, X-Voice-Id, Retry-After"
+ALLOWED_HEADERS = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, X-Voice-Id, Model"
+ALLOWED_METHODS = "GET, POST, PATCH, DELETE"
+MAX_AGE = "7200"  # seconds; browsers keep it no longer
+
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
+
+def preflight(request: web.Request) -> web.Response | None:
+    """The answer to a browser that asks beforehand; None for any other request."""
+    if request.method != "OPTIONS" or hdrs.ACCESS_CONTROL_REQUEST_METHOD not in request.headers:
+        return None
+    response = web.Response(status=204)
+    if _allowed(request):
+        response.headers[hdrs.ACCESS_CONTROL_ALLOW_METHODS] = ALLOWED_METHODS
+        response.headers[hdrs.ACCESS_CONTROL_ALLOW_HEADERS] = ALLOWED_HEADERS
+        response.headers[hdrs.ACCESS_CONTROL_MAX_AGE] = MAX_AGE
+    return response
+
+
+def check(request: web.Request) -> None:
+    """Whether the page that sends this request may: browsers ask beforehand for neither forms nor WebSockets.
+
+    Raises:
+        ApiError: 403: the browser says the page is of another site, and that is not on the list.
+    """
+    safe = request.method in _SAFE_METHODS and hdrs.UPGRADE not in request.headers
+    if safe or request.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin") or _allowed(request):
+        return
+    raise ApiError(403, "origin_not_allowed", "pages of this origin may not use this server; see gateway.cors_origins")
+
+
+def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Let an allowed page read the reply."""
+    allowed = request.app[GATEWAY].settings.cors_origins
+    if not allowed:
+        return
+    response.headers.add(hdrs.VARY, hdrs.ORIGIN)
+    if _allowed(request):
+        response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = request.headers[hdrs.ORIGIN]
+        response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = EXPOSED
+
+
+def _allowed(request: web.Request) -> bool:
+    origin, allowed = request.headers.get(hdrs.ORIGIN), request.app[GATEWAY].settings.cors_origins
+    return origin is not None and (origin in allowed or "*" in allowed)

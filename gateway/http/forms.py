@@ -1,0 +1,104 @@
+"""Forms: multipart bodies with files, and URL-encoded ones."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+import msgspec
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from gateway.http.body import in_time
+from gateway.http.errors import ApiError, invalid
+
+MULTIPART, URL_ENCODED = "multipart/form-data", "application/x-www-form-urlencoded"
+
+_STRINGS = frozenset({"text", "format", "latency", "use_memory_cache", "reference_id"})
+_AUDIO, _TEXT = "reference_audio", "reference_text"
+
+
+class Form(NamedTuple):
+    """The parts of a form by name, each as often as it was sent."""
+
+    texts: dict[str, list[str]]
+    files: dict[str, list[bytes]]
+
+    def text(self, name: str) -> str:
+        """The first part of this name.
+
+        Raises:
+            ApiError: 400: there is none.
+        """
+        if name not in self.texts:
+            raise ApiError(400, "missing_field", f"{name}: required", name)
+        return self.texts[name][0]
+
+    def file(self, name: str) -> bytes:
+        """The first file of this name.
+
+        Raises:
+            ApiError: 400: there is none.
+        """
+        if name not in self.files:
+            raise ApiError(400, "missing_field", f"{name}: a file is required", name)
+        return self.files[name][0]
+
+
+async def read(request: web.Request, *kinds: str) -> Form:
+    """The form in a body, whose content type is one of ``kinds``.
+
+    Raises:
+        ApiError: 415 for another content type, 400 for a body that is no such form, 408 for one that comes too slowly.
+    """
+    if request.content_type not in kinds:
+        accept = ", ".join(kinds)
+        raise ApiError(415, "unsupported_media_type", f"send {accept}", headers={"Accept": accept})
+    try:
+        parts = await in_time(request, request.post())
+    except (ValueError, LookupError, RuntimeError, HttpProcessingError) as error:
+        code = "invalid_multipart" if request.content_type == MULTIPART else "invalid_form"
+        raise ApiError(400, code, f"the body is not {request.content_type}: {error}") from None
+    form = Form({}, {})
+    for name, part in parts.items():
+        if isinstance(part, web.FileField):
+            form.files.setdefault(name, []).append(await asyncio.to_thread(part.file.read))
+            part.file.close()
+        else:
+            form.texts.setdefault(name, []).append(part if isinstance(part, str) else _decoded(part, name))
+    return form
+
+
+def speech_fields(form: Form) -> dict[str, Any]:
+    """The fields of a speech request: strings as they are, everything else as JSON.
+
+    Recordings are the files ``reference_audio``, each with its text in ``reference_text``, in the same order.
+
+    Raises:
+        ApiError: 400: recordings and texts that don't belong together.
+    """
+    values: dict[str, Any] = {name: _value(name, texts) for name, texts in form.texts.items() if name != _TEXT}
+    audio, texts = form.files.get(_AUDIO, []), form.texts.get(_TEXT, [])
+    if len(audio) != len(texts):
+        raise invalid(_TEXT, f"{len(texts)} texts for {len(audio)} files {_AUDIO}")
+    if audio:
+        values["references"] = [{"audio": data, "text": text} for data, text in zip(audio, texts, strict=True)]
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _value(name: str, texts: list[str]) -> Any:
+    if name == "reference_id" and len(texts) > 1:
+        return texts
+    if name in _STRINGS:
+        return texts[0]
+    try:
+        return msgspec.json.decode(texts[0])
+    except (msgspec.DecodeError, RecursionError):
+        return texts[0]
+
+
+def _decoded(part: bytes | bytearray, name: str) -> str:
+    try:
+        return part.decode()
+    except UnicodeDecodeError:
+        raise invalid(name, "is not UTF-8") from None

@@ -1,0 +1,1 @@
+"""Observation: metrics, timelines, traces and OpenTelemetry export."""

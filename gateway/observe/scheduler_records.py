@@ -1,0 +1,48 @@
+"""What the scheduler remembers, asked for when somebody wants to see it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from common import timeline
+from common.timeline import Recent, RequestRecord
+from gateway.observe import process_ports
+
+
+async def ask(run_dir: Path, since: float, until: float, work: bool) -> Recent | None:
+    """What was under way between two times, the steps and calls only with ``work``; None if nobody answers."""
+    return await asyncio.to_thread(_ask, run_dir / "scheduler.metrics", since, until, work)
+
+
+def _ask(port_file: Path, since: float, until: float, work: bool) -> Recent | None:
+    data = process_ports.fetch(port_file, f"{timeline.PAGE}?since={since}&until={until}" + f"&{timeline.WORK}" * work)
+    return None if data is None else timeline.decode(data)
+
+
+def of_request(recent: Recent, engine_request: str) -> Recent:
+    """The part of it that belongs to a request, whose engine requests are ``ID``, ``ID.1``, ``ID.2`` …"""
+    records = [record for record in recent.requests if record.request.partition(".")[0] == engine_request]
+    numbers = {record.number for record in records}
+    steps = [step for step in recent.steps if not numbers.isdisjoint(step.requests + step.prompts)]
+    calls = [call for call in recent.calls if not numbers.isdisjoint(item.request for item in call.items)]
+    return Recent(records, steps, calls)
+
+
+class Stage(NamedTuple):
+    """``queue``: until it was admitted; ``prefill``: until its first codes came; ``decode``: until all were there."""
+
+    name: str
+    begin: float
+    end: float
+
+
+def stages(record: RequestRecord, until: float) -> Iterator[Stage]:
+    """The stages that an engine request has begun, one after the other; the last may go on, and then ends ``until``."""
+    begun = [("queue", record.queued), ("prefill", record.admitted), ("decode", record.first_codes)]
+    over = record.generated or record.ended or until
+    there = [(name, at) for name, at in begun if at is not None]
+    for (name, begin), (_, end) in zip(there, [*there[1:], ("", over)], strict=True):
+        yield Stage(name, begin, end)

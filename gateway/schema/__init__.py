@@ -1,0 +1,1 @@
+"""Request fields: names, types, ranges and defaults, and the OpenAPI document made from them."""

@@ -1,0 +1,203 @@
+"""The fields of a speech request: names of Fish's API, types, ranges and defaults, the same at every door."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from common.config import Gateway as Settings
+from common.messages import Priority, Sampling
+from gateway.audio import Delivery, Format, check_codecs, opus_bits, rate_of
+from gateway.http.errors import ApiError, invalid
+from gateway.schema.reference_fields import Clip, ReferenceId, References, clips, voice_ids, with_plain_audio
+from gateway.speech.prompt import spoken_part
+from gateway.speech.served_model import ServedModel
+
+T = TypeVar("T")
+
+_MAX_NAMED_FIELDS = 20
+_SANE_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
+_MISSING = re.compile(r"missing required field `(\w+)`")
+
+
+class Dialect(NamedTuple):
+    """Where the API families differ: the rate that clients assume of bare samples, and the range of ``speed``."""
+
+    pcm_rate: int
+    speed: tuple[float, float]
+
+
+FISH = Dialect(44_100, (0.5, 2.0))
+OPENAI = Dialect(24_000, (0.25, 4.0))
+
+
+class SpeechRequest(Struct, frozen=True):
+    """A valid request. ``voices``: ids, one per speaker; or else ``clips``: recordings in the request itself.
+
+    ``max_new_tokens``: most frames of the reply, 0: as the text allows.
+    ``normalize``: whether numbers may be read out in words.
+
+    ``ignored``: names of fields that mean nothing here.
+    """
+
+    text: str
+    delivery: Delivery
+    streaming: bool
+    sampling: Sampling
+    max_new_tokens: int
+    chunk_length: int
+    normalize: bool
+    priority: Priority
+    voices: list[str]
+    clips: list[Clip]
+    ignored: list[str]
+
+
+class Prosody(Struct, frozen=True):
+    """How it is said. What ``speed`` may be depends on the dialect."""
+
+    speed: float = 1.0
+    volume: Annotated[float, Meta(ge=-20, le=20)] = 0.0
+    normalize_loudness: bool = True  # checked, without effect
+
+
+class Fields(Struct, frozen=True):
+    """The fields as they are sent, those that are null left out."""
+
+    text: str
+    format: Format = "mp3"
+    streaming: bool = True
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=1, le=256)] | None = None
+    max_new_tokens: Annotated[int, Meta(ge=0)] = 0
+    chunk_length: Annotated[int, Meta(ge=100, le=1000)] = 200
+    reference_id: ReferenceId = None
+    references: References = []
+    mp3_bitrate: Literal[64, 128, 192] = 128
+    opus_bitrate: Annotated[int, Meta(ge=-1000, le=512_000)] = -1000
+    sample_rate: int | None = None
+    prosody: Prosody = Prosody()
+    normalize: bool = True
+    priority: Priority = "interactive"
+    # Accepted and checked, since clients send them; they have no effect.
+    repetition_penalty: Annotated[float, Meta(ge=0.9, le=2)] = 1.0
+    latency: Literal["normal", "balanced", "low"] = "normal"
+    use_memory_cache: Literal["on", "off"] = "off"
+    min_chunk_length: Annotated[int, Meta(ge=0, le=100)] = 50
+    condition_on_previous_chunks: bool = True
+    early_stop_threshold: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    features: list[str] = []
+
+
+def parse(
+    values: dict[Any, Any], model: ServedModel, settings: Settings, dialect: Dialect = FISH, live: bool = False
+) -> SpeechRequest:
+    """Check the fields of a body, nulls left out already. ``live``: the text may come later.
+
+    Raises:
+        ApiError: 400, naming the field.
+    """
+    fields = _convert({"text": ""} | values if live else values)
+    if fields.text or not live:
+        check_text(fields.text, "text", model, settings)
+    recordings = clips(fields.references, settings.max_references)
+    for clip in recordings:
+        check_text(clip.text, f"{clip.param}.text", model, settings)
+    named = voice_ids(fields.reference_id, settings.max_references)
+    voices = [voice for name in named if (voice := settings.fish_voices.get(name, name))]
+    if fields.max_new_tokens > model.context:
+        raise invalid("max_new_tokens", f"is more than the context of {model.context}")
+    return SpeechRequest(
+        text=fields.text,
+        delivery=_delivery(fields, model, dialect),
+        streaming=fields.streaming,
+        sampling=_sampling(fields, model),
+        max_new_tokens=fields.max_new_tokens,
+        chunk_length=fields.chunk_length,
+        normalize=fields.normalize,
+        priority=fields.priority,
+        voices=voices,
+        clips=[] if voices else recordings,
+        ignored=_unknown(values),
+    )
+
+
+def check_text(text: str, param: str, model: ServedModel, settings: Settings) -> None:
+    """Whether a text can be spoken, or be that of a reference.
+
+    Raises:
+        ApiError: 400, naming ``param``.
+    """
+    if len(text) > settings.max_text_length:
+        raise invalid(param, f"has {len(text)} characters, more than {settings.max_text_length}")
+    if not spoken_part(text).strip():
+        raise invalid(param, "is blank")
+    token = model.prompts.reserved_token(text)
+    if token is not None:
+        raise invalid(param, f"holds {token}, which is reserved for the model")
+
+
+def _convert(values: dict[Any, Any]) -> Fields:
+    named = {name: value for name, value in values.items() if isinstance(name, str)}
+    if "references" in named:
+        named["references"] = with_plain_audio(named["references"])
+    return convert(named, Fields)
+
+
+def convert(values: dict[str, Any], kind: type[T]) -> T:
+    """Values as a Struct that says what they must be.
+
+    Raises:
+        ApiError: 400, naming the field.
+    """
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at `$")
+        path = place.removesuffix("`").removeprefix(".")
+        missing = _MISSING.search(problem)
+        if missing is None:
+            raise invalid(path, problem) from None
+        param = f"{path}.{missing[1]}".removeprefix(".")
+        raise ApiError(400, "missing_field", f"{param}: required", param) from None
+
+
+def _delivery(fields: Fields, model: ServedModel, dialect: Dialect) -> Delivery:
+    slowest, fastest = dialect.speed
+    if not slowest <= fields.prosody.speed <= fastest:
+        raise invalid("prosody.speed", f"{fields.prosody.speed:g} is not {slowest:g} to {fastest:g}")
+    check_codecs(fields.format, fields.prosody.speed)
+    return Delivery(
+        format=fields.format,
+        rate=rate_of(fields.format, fields.sample_rate, model.sample_rate, dialect.pcm_rate),
+        speed=fields.prosody.speed,
+        volume=fields.prosody.volume,
+        mp3_bitrate=fields.mp3_bitrate,
+        opus_bitrate=opus_bits(fields.opus_bitrate),
+    )
+
+
+def _sampling(fields: Fields, model: ServedModel) -> Sampling:
+    """A temperature of the request holds for all codes; the checkpoint may set another for codebooks 1 to 9."""
+    defaults = model.defaults
+    temperature = defaults.temperature if fields.temperature is None else fields.temperature
+    fast = defaults.fast_temperature if fields.temperature is None else None
+    return Sampling(
+        temperature=temperature,
+        fast_temperature=temperature if fast is None else fast,
+        top_p=defaults.top_p if fields.top_p is None else fields.top_p,
+        top_k=defaults.top_k if fields.top_k is None else fields.top_k,
+        seed=secrets.randbits(63) if fields.seed is None else fields.seed,
+    )
+
+
+def _unknown(values: dict[Any, Any]) -> list[str]:
+    """Names of unknown fields, for a header: odd names and long lists are left out."""
+    names = [name for name in values if name not in Fields.__struct_fields__ and isinstance(name, str)]
+    return [name for name in names if _SANE_NAME.fullmatch(name)][:_MAX_NAMED_FIELDS]

@@ -1,0 +1,148 @@
+"""What is said between a ``start`` and its ``finish``: each sentence of the text is spoken once it is whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from gateway.access.auth import CLIENT
+from gateway.audio import Pipeline
+from gateway.http.errors import ApiError
+from gateway.http.offload import LONG_TO_SPLIT, aside
+from gateway.observe.timeline import Timeline
+from gateway.schema.fields import SpeechRequest
+from gateway.services import Gateway
+from gateway.speech import encoded_stream
+from gateway.speech.conversation import Conversation
+from gateway.speech.encoded_stream import Spoken
+from gateway.speech.prompt import Reference
+from gateway.speech.session import Session, SlowClientError
+from gateway.speech.turn_script import Script
+
+
+class Utterance:
+    """Give it text with :meth:`say`, :meth:`flush` and :meth:`stop`, while :meth:`speak` runs in a task of its own.
+
+    ``send`` takes bytes of one continuous coded stream.
+    """
+
+    def __init__(
+        self, gateway: Gateway, request: web.Request, wanted: SpeechRequest, send: Callable[[bytes], Awaitable[None]]
+    ) -> None:
+        self._gateway, self._request, self._wanted, self._send = gateway, request, wanted, send
+        self._client = request[CLIENT]
+        self._timeline: Timeline | None = None  # once it speaks
+        self._characters = 0
+        self._script = Script(gateway.model, gateway.settings, wanted.chunk_length, wanted.normalize)
+        self._conversation: Conversation | None = None
+        self._turns: list[str] = []  # said before the conversation began
+        self._stopped = False
+        self._begin = asyncio.Event()  # there is something to say, or there never will be
+
+    async def say(self, text: str) -> None:
+        """More text.
+
+        Raises:
+            ApiError: too much of it waits to be spoken, or it holds a reserved token.
+        """
+        limit, waiting = self._gateway.settings.max_text_length, self._waiting + len(text)
+        if waiting > limit:
+            message = f"{waiting} characters wait to be spoken, more than {limit}"
+            raise ApiError(413, "text_buffer_full", message, "text")
+        self._gateway.metrics.input_characters.inc(len(text))
+        self._client.count_text(len(text))
+        self._characters += len(text)
+        if self._timeline is not None:
+            self._timeline.characters = self._characters
+        self._add(await aside(len(text) > LONG_TO_SPLIT, self._script.add, text))
+
+    async def flush(self) -> None:
+        """Speak what there is, without waiting for the end of the sentence.
+
+        Raises:
+            ApiError: it holds a reserved token.
+        """
+        self._add(self._script.flush())
+
+    async def stop(self) -> None:
+        """That was all.
+
+        Raises:
+            ApiError: what was left holds a reserved token.
+        """
+        self._add(self._script.flush())
+        self._stopped = True
+        self._begin.set()
+        if self._conversation is not None:
+            self._conversation.finish()
+
+    async def speak(self) -> None:
+        """Until all is spoken and sent.
+
+        Raises:
+            ApiError: it could not be.
+            ConnectionError: the client has gone.
+            SlowClientError: it has read nothing for too long.
+        """
+        gateway, loop = self._gateway, asyncio.get_running_loop()
+        pipeline = Pipeline(self._wanted.delivery, gateway.model.sample_rate)
+        with (
+            self._client.admitted(),
+            Session(gateway, self._request, "live", self._wanted.delivery.format, loop.time()) as session,
+        ):
+            references = await encoded_stream.references(gateway, self._wanted)
+            await self._begin.wait()
+            try:
+                if self._turns:
+                    await self._speak(session, references, pipeline)
+                else:
+                    session.reason = "stop"
+            except TimeoutError:
+                raise encoded_stream.deadline_exceeded() from None
+            finally:
+                gateway.metrics.not_finite.inc(pipeline.not_finite)
+
+    async def _speak(self, session: Session, references: list[Reference], pipeline: Pipeline) -> None:
+        gateway, began = self._gateway, asyncio.get_running_loop().time()
+        deadline = began + gateway.settings.first_audio_deadline
+        conversation = encoded_stream.converse(gateway, session, self._wanted, references, "audio", deadline, live=True)
+        self._timeline, session.timeline.begun = session.timeline, began
+        session.timeline.characters = self._characters
+        spoken = Spoken(conversation, pipeline, gateway.encoders, session.timeline)
+        conversation.say(self._turns)
+        if self._stopped:
+            conversation.finish()
+        self._conversation = conversation
+        async with asyncio.timeout_at(deadline):
+            piece = await spoken.next()
+        gateway.metrics.first_audio.observe(asyncio.get_running_loop().time() - began)
+        while piece is not None:
+            gateway.metrics.count_sound(piece.samples / pipeline.rate, len(piece.data))
+            await self._send_patiently(piece.data)
+            spoken.sent(piece)
+            piece = await spoken.next()
+        session.reason = spoken.reason
+
+    async def _send_patiently(self, data: bytes) -> None:
+        try:
+            async with asyncio.timeout(self._gateway.settings.slow_client_timeout):
+                await self._send(data)
+        except TimeoutError:
+            raise SlowClientError from None
+
+    @property
+    def _waiting(self) -> int:
+        """Characters that the engine does not have yet."""
+        said = sum(map(len, self._turns)) if self._conversation is None else self._conversation.pending
+        return said + self._script.pending
+
+    def _add(self, turns: list[str]) -> None:
+        if not turns:
+            return
+        if self._conversation is not None:
+            self._conversation.say(turns)
+        else:
+            self._turns.extend(turns)
+            self._begin.set()

@@ -1,0 +1,1 @@
+"""Observation: metrics, and the journal of recent steps, calls and requests."""

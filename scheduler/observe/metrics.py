@@ -1,0 +1,152 @@
+"""The scheduler's metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import get_args
+
+from prometheus_client import CollectorRegistry
+
+from common.messages import FinishReason
+from common.metrics import (
+    BATCH_SIZES,
+    FAST_SECONDS,
+    HEARTBEAT_AGE,
+    HEARTBEAT_AGE_HELP,
+    QUEUE_MESSAGES,
+    QUEUE_MESSAGES_HELP,
+    WAIT_SECONDS,
+    Families,
+    Values,
+)
+from scheduler.core import Scheduler
+from scheduler.observe.observer import Observer
+from scheduler.resources.pages import PagePool
+from scheduler.resources.slots import SlotPool
+
+
+class SchedulerMetrics(Observer):
+    """Counts what the core tells, and shows its state when asked."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.families = Families(registry)
+        self._declare_requests(self.families)
+        self._declare_workers(self.families)
+        self._declare_state(self.families)
+
+    def _declare_requests(self, families: Families) -> None:
+        counter, histogram = families.counter, families.histogram
+        self._queue_time = histogram(
+            "shoal_request_queue_time_seconds",
+            "From a request's arrival at the scheduler to its admission.",
+            WAIT_SECONDS,
+        )
+        self._prefill_time = histogram(
+            "shoal_request_prefill_time_seconds",
+            "From a request's admission to its first frame of codes.",
+            WAIT_SECONDS,
+        )
+        finished = counter("shoal_requests_finished_total", "Requests of the engine, by how they ended.", "reason")
+        self._finished = {reason: finished.labels(reason) for reason in get_args(FinishReason)}
+        self._stalls = counter(
+            "shoal_credit_stalls_total", "Times that codes had to wait for a client to read the sound before them."
+        )
+        self._recoveries = counter(
+            "shoal_recoveries_total", "Times that a request went on with another worker after the loss of its own."
+        )
+        self._cache_queries = counter(
+            "shoal_prefix_cache_queries_total", "Prompt positions looked up in the prefix cache."
+        )
+        self._cache_hits = counter("shoal_prefix_cache_hits_total", "Prompt positions found in the prefix cache.")
+
+    def _declare_workers(self, families: Families) -> None:
+        counter, histogram = families.counter, families.histogram
+        step = histogram(
+            "shoal_step_seconds",
+            "Device time of an AR step; prefill: with prompt positions in it, decode: without.",
+            FAST_SECONDS,
+            "phase",
+        )
+        self._prefill_step, self._decode_step = step.labels("prefill"), step.labels("decode")
+        self._step_rows = histogram("shoal_step_batch_size", "Frames drawn in an AR step.", BATCH_SIZES)
+        self._prefill = counter("shoal_prompt_tokens_total", "Prompt positions prefilled.")
+        self._frames = counter("shoal_generation_frames_total", "Frames drawn by AR workers.")
+        self._call = histogram("shoal_vocoder_call_seconds", "Device time of a vocoder call.", FAST_SECONDS)
+        self._call_size = histogram("shoal_vocoder_batch_size", "Streams in a vocoder call.", BATCH_SIZES)
+        self._vocoded = counter("shoal_vocoder_frames_total", "Frames turned into sound.")
+
+    def _declare_state(self, families: Families) -> None:
+        gauge, computed = families.gauge, families.computed
+        self._running = gauge("shoal_num_requests_running", "Requests admitted and not finished.")
+        self._waiting = gauge("shoal_num_requests_waiting", "Requests in the queue.")
+        self._clips = gauge("shoal_reference_encodes_waiting", "Recordings that wait to be encoded.")
+        self._leaks = gauge("shoal_leaked_resources", "Kinds of pages and slots held while idle; 0 in good order.")
+        self._usage = gauge("shoal_kv_cache_usage_ratio", "Share of the KV pages that sequences have.")
+        self._pages = computed("shoal_kv_pages", "KV pages by state.", "state")
+        self._ar_slots = computed("shoal_ar_slots", "Slots for sequences, by state.", "state")
+        self._vocoder_slots = computed("shoal_vocoder_slots", "Slots for streams of sound, by state.", "state")
+        self._ages = computed(HEARTBEAT_AGE, HEARTBEAT_AGE_HELP, "process")
+        self._queues = computed(QUEUE_MESSAGES, QUEUE_MESSAGES_HELP, "link")
+
+    def watch(self, core: Scheduler, ages: Values, received: Callable[[], int]) -> None:
+        """Export the state of the core, how long ago each peer was heard, and the messages of the newest round."""
+        self._running.set_function(lambda: len(core.requests))
+        self._waiting.set_function(lambda: len(core.waiting))
+        self._clips.set_function(lambda: len(core.encodes))
+        self._leaks.set_function(lambda: len(core.leaks()) if core.idle() else 0)
+        self._usage.set_function(lambda: _usage(_pools(core)))
+        self._pages.values = lambda: _pages(_pools(core))
+        self._ar_slots.values = lambda: _slots([worker.slots for worker in list(core.ar_workers.values())])
+        self._vocoder_slots.values = lambda: _slots([worker.slots for worker in list(core.vocoders.values())])
+        self._ages.values = ages
+        self._queues.values = lambda: {"from_peers": received()}
+
+    def admitted(self, waited: float, prompt_tokens: int, cached_tokens: int) -> None:
+        self._queue_time.observe(waited)
+        self._cache_queries.inc(prompt_tokens)
+        self._cache_hits.inc(cached_tokens)
+
+    def prefilled(self, seconds: float) -> None:
+        self._prefill_time.observe(seconds)
+
+    def stalled(self) -> None:
+        self._stalls.inc()
+
+    def recovered(self) -> None:
+        self._recoveries.inc()
+
+    def ended(self, reason: FinishReason) -> None:
+        self._finished[reason].inc()
+
+    def stepped(self, duration: float, rows: int, prefill_tokens: int) -> None:
+        (self._prefill_step if prefill_tokens else self._decode_step).observe(duration)
+        self._step_rows.observe(rows)
+        self._prefill.inc(prefill_tokens)
+        self._frames.inc(rows)
+
+    def called(self, duration: float, streams: int, frames: int) -> None:
+        self._call.observe(duration)
+        self._call_size.observe(streams)
+        self._vocoded.inc(frames)
+
+
+def _pools(core: Scheduler) -> list[PagePool]:
+    return [worker.pages for worker in list(core.ar_workers.values())]
+
+
+def _pages(pools: list[PagePool]) -> dict[str, float]:
+    return {
+        "active": sum(pool.active for pool in pools),
+        "cached": sum(pool.cached for pool in pools),
+        "free": sum(pool.free for pool in pools),
+    }
+
+
+def _usage(pools: list[PagePool]) -> float:
+    size = sum(pool.size for pool in pools)
+    return sum(pool.active for pool in pools) / size if size else 0.0
+
+
+def _slots(pools: list[SlotPool]) -> dict[str, float]:
+    free = sum(pool.free for pool in pools)
+    return {"used": sum(pool.size for pool in pools) - free, "free": free}

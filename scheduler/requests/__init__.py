@@ -1,0 +1,1 @@
+"""Requests: their state, the registry of those under way, the waiting queue, admission and recovery."""

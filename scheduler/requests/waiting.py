@@ -1,0 +1,59 @@
+"""The waiting queue: whose turn it is when a place becomes free.
+
+Interactive requests go before batch requests, unless those have waited long. Among equals the client with the fewest
+requests running is next, so that under contention each client gets its share; who is alone gets everything. Within a
+client the order is that of arrival.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from scheduler.requests.request import Request
+
+BATCH_PATIENCE = 5.0  # seconds after which a batch request counts as interactive
+
+
+class WaitingQueue:
+    """Requests that wait for admission. ``running`` counts the admitted requests of each client."""
+
+    def __init__(self) -> None:
+        self._clients: dict[tuple[str, bool], dict[str, Request]] = {}  # (client, batch) to its requests by arrival
+        self._requests: dict[str, Request] = {}
+        self.running: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(list(self._requests.values()))  # a copy: requests may leave meanwhile
+
+    def get(self, request_id: str) -> Request | None:
+        return self._requests.get(request_id)
+
+    def add(self, request: Request) -> None:
+        self._requests[request.id] = request
+        self._clients.setdefault((request.client, request.batch), {})[request.id] = request
+
+    def remove(self, request_id: str) -> None:
+        """Take a request out, if it is there."""
+        request = self._requests.pop(request_id, None)
+        if request is not None:
+            key = (request.client, request.batch)
+            del self._clients[key][request_id]
+            if not self._clients[key]:
+                del self._clients[key]
+
+    def next(self, now: float) -> Request | None:
+        """Whose turn it is."""
+        heads = (next(iter(requests.values())) for requests in self._clients.values())
+        return min(heads, key=lambda request: self._rank(request, now), default=None)
+
+    def oldest(self) -> Request | None:
+        """The one that has waited longest."""
+        return next(iter(self._requests.values()), None)
+
+    def _rank(self, request: Request, now: float) -> tuple[bool, int, float]:
+        behind = request.batch and now - request.arrived < BATCH_PATIENCE
+        return behind, self.running[request.client], request.arrived

@@ -1,0 +1,1 @@
+"""What requests compete for: workers, slots, KV pages, the prefix cache, and placement on them."""
