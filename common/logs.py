@@ -39,8 +39,8 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-class Seldom:
-    """Whether to log what may happen often: the first time, and after that once in ``EVERY`` seconds."""
+class Throttle:
+    """Limits a repeated log line: due the first time, and after that once in ``EVERY`` seconds."""
 
     EVERY = 10.0
 
@@ -48,7 +48,7 @@ class Seldom:
         self._silent_until = 0.0
 
     def due(self) -> bool:
-        """Whether this time is one to be logged."""
+        """Whether to log this time."""
         now = time.monotonic()
         if now < self._silent_until:
             return False

@@ -27,7 +27,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from common.config import ROOT, Config, ConfigError
 from common.key_directory import Keys
-from common.logs import Seldom
+from common.logs import Throttle
 from common.zap import DOMAIN, KeyCheck
 
 HIGH_WATER_MARK = 16_384  # messages per peer
@@ -43,10 +43,11 @@ SCHEDULER = "scheduler"
 
 CONNECTED = zmq.EVENT_HANDSHAKE_SUCCEEDED
 DISCONNECTED = zmq.EVENT_DISCONNECTED
-NO_HANDSHAKE: dict[int, str] = {
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "its key is not the one we have, or ours is not known there",
-    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "one side encrypts, the other does not",
-}
+HANDSHAKE_FAILED = (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
+KEY_REFUSED = "its key is not the one we have, or ours is not known there"
+MISMATCH = "one side encrypts, the other does not"
+HANGS_UP = f"it hangs up during the handshake; perhaps {MISMATCH}"
+MAX_HANG_UPS = 3  # in a row, of a connection without encryption; fewer may be a process that starts or ends
 
 log = logging.getLogger(__name__)
 
@@ -112,27 +113,41 @@ def _is_loopback(host: str) -> bool:
 
 
 class Monitor:
-    """What becomes of the connection of one DEALER."""
+    """Reports the connections and losses of one DEALER, and logs why a handshake fails."""
 
     def __init__(self, dealer: zmq.Socket[bytes], server: str) -> None:
-        events = CONNECTED | DISCONNECTED | functools.reduce(operator.or_, NO_HANDSHAKE)
+        events = CONNECTED | DISCONNECTED | functools.reduce(operator.or_, HANDSHAKE_FAILED)
         self.socket: zmq.Socket[bytes] = dealer.get_monitor_socket(events)
         self._server = server
         self._encrypted = dealer.getsockopt(zmq.MECHANISM) == zmq.CURVE
-        self._failures = Seldom()
+        self._hang_ups = 0  # during handshakes, since the last success
+        self._failures = Throttle()
 
     def events(self) -> list[int]:
-        """What happened since the last call: CONNECTED and DISCONNECTED, in order."""
+        """The events since the last call: CONNECTED and DISCONNECTED, in order."""
         events: list[int] = []
         while True:
             try:
                 event = int(parse_monitor_message(self.socket.recv_multipart(zmq.NOBLOCK))["event"])
             except zmq.Again:
                 return events
-            if event not in NO_HANDSHAKE:
-                events.append(event)
-            elif (self._encrypted or event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL) and self._failures.due():
-                log.error("no connection to %s: %s", self._server, NO_HANDSHAKE[event])
+            if event in HANDSHAKE_FAILED:
+                self._on_failed_handshake(event)
+                continue
+            if event == CONNECTED:
+                self._hang_ups = 0
+            events.append(event)
+
+    def _on_failed_handshake(self, event: int) -> None:
+        """Log why a handshake failed. The side that notices a mismatch first hangs up, and the other may see no more."""
+        reason = MISMATCH
+        if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+            self._hang_ups += 1
+            if not self._encrypted and self._hang_ups < MAX_HANG_UPS:
+                return
+            reason = KEY_REFUSED if self._encrypted else HANGS_UP
+        if self._failures.due():
+            log.error("no connection to %s: %s", self._server, reason)
 
 
 class Context:

@@ -11,7 +11,7 @@ import threading
 import zmq
 
 from common.key_directory import Keys
-from common.logs import Seldom
+from common.logs import Throttle
 
 ENDPOINT = "inproc://zeromq.zap.01"
 DOMAIN = "shoal"
@@ -29,7 +29,7 @@ class KeyCheck(threading.Thread):
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys) -> None:
         super().__init__(name="key check", daemon=True)
         self._keys = keys
-        self._refusals = Seldom()
+        self._refusals = Throttle()
         self._socket = context.socket(zmq.REP)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(ENDPOINT)

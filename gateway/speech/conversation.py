@@ -95,11 +95,13 @@ class Conversation:
         Raises:
             EngineError: the scheduler is not there.
         """
+        if self._loop.time() >= self._hold_until:
+            self._hold_until = 0.0
         last = self._parts[-1] if self._parts else None
         if last is not None and not last.stream.generated:
             if last.open:
                 self._extend(last)
-        elif self._pending and len(self._parts) < AHEAD and self._loop.time() >= self._hold_until:
+        elif self._pending and len(self._parts) < AHEAD and not self._hold_until:
             if self._planner.left(self._said, self._generated) < 1:
                 self._pending.clear()
                 self._cut = True
@@ -181,7 +183,7 @@ class Conversation:
     async def _wait(self) -> None:
         """Until something changes, or a time has come."""
         times = [self._rest_ends(part) for part in self._parts if part.open and not part.stream.generated]
-        if self._hold_until > self._loop.time():
+        if self._hold_until:  # it may have passed since :meth:`advance` looked
             times.append(self._hold_until)
         try:
             async with asyncio.timeout_at(min(times, default=None)):

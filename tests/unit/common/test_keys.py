@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import shutil
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from common import transport
 from common.config import ConfigError, resolve
 from common.key_directory import Keys
 from common.messages import Ping, pack, unpack
-from common.transport import CONNECTED, Context
+from common.transport import CONNECTED, DISCONNECTED, Context
 from tests.unit.common.test_transport import eventually
 
 ANYWHERE = "tcp://127.0.0.1:*"
@@ -74,7 +76,7 @@ def test_an_unknown_peer_is_refused_until_its_key_is_added(
     dealer, monitor = stranger.dealer(endpoint, "me", "scheduler")
     with caplog.at_level(logging.WARNING):
         eventually(lambda: [*monitor.events(), "ours is not known there" in caplog.text][-1])
-    assert "refused a peer whose key is not known" in caplog.text
+        eventually(lambda: "refused a peer whose key is not known" in caplog.text)
     with pytest.raises(transport.PeerGoneError):
         transport.send(dealer, [b"x"])
     shutil.copy(directory.parent / "elsewhere" / "stranger.key", directory)
@@ -94,16 +96,44 @@ def test_another_server_s_key_never_connects(
 ) -> None:
     _, endpoint = contexts["scheduler"].router(ANYWHERE)
     shutil.copy(directory / "gateway.key", directory / "scheduler.key")
-    with caplog.at_level(logging.ERROR):
-        assert not connects(contexts["worker-b"], endpoint)
-    assert "no connection to scheduler: its key is not the one we have" in caplog.text
+    _, monitor = contexts["worker-b"].dealer(endpoint, "me", "scheduler")
+    refused = "no connection to scheduler: its key is not the one we have"
+    events: list[int] = []
+    eventually(lambda: [events.extend(monitor.events()), refused in caplog.text][1])
+    assert CONNECTED not in events
 
 
 def test_a_peer_without_keys_does_not_get_in(contexts: dict[str, Context], caplog: pytest.LogCaptureFixture) -> None:
     _, endpoint = contexts["scheduler"].router(ANYWHERE)
     plain = Context()
-    assert not connects(plain, endpoint)
-    assert "one side encrypts, the other does not" in caplog.text
+    _, monitor = plain.dealer(endpoint, "me", "scheduler")
+    eventually(lambda: monitor.events() or "one side encrypts, the other does not" in caplog.text)
+    assert CONNECTED not in monitor.events()
+    plain.close()
+
+
+def test_a_server_that_hangs_up_before_the_handshake_is_done_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """What the slower side of a mismatch sees, at each try."""
+    plain = Context()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        hang_up = threading.Thread(target=lambda: [server.accept()[0].close() for _ in range(3)])
+        hang_up.start()
+        _, monitor = plain.dealer(f"tcp://127.0.0.1:{server.getsockname()[1]}", "me", "scheduler")
+        eventually(lambda: [monitor.events(), "no connection to scheduler: it hangs up" in caplog.text][1])
+        hang_up.join()
+    plain.close()
+
+
+def test_a_server_that_hangs_up_once_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+    """It may just be ending, and its successor is there at the next try."""
+    plain = Context()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        _, monitor = plain.dealer(endpoint := f"tcp://127.0.0.1:{server.getsockname()[1]}", "me", "scheduler")
+        server.accept()[0].close()
+        eventually(lambda: DISCONNECTED in monitor.events())
+    plain.router(endpoint)
+    assert eventually(lambda: CONNECTED in monitor.events())
+    assert not caplog.records
     plain.close()
 
 

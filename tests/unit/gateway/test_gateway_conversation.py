@@ -195,6 +195,37 @@ def test_a_later_request_that_is_refused_is_submitted_again(monkeypatch: pytest.
     run(test)
 
 
+def test_a_hold_that_ends_while_the_reader_is_about_to_wait_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HOLD_SECONDS", 0.025)
+
+    async def test() -> None:
+        engine = FakeEngine()
+        plans = iter([speak(3), refuse, speak(3)])
+        engine.plan = lambda player: next(plans)(player)
+        talking = talk(engine, MINI_MODEL)
+        talking._loop = SteppingClock()  # type: ignore[assignment]
+        talking.say(SENTENCES[:2])
+        talking.finish()
+        assert (await read(talking))[1] == End("stop", 6, None)
+
+    run(test)
+
+
+async def refuse(player: Player) -> None:
+    player.end("rejected", BUSY)
+
+
+class SteppingClock:
+    """The time of the running loop, 10 ms later at each look."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def time(self) -> float:
+        self._looks += 1
+        return asyncio.get_running_loop().time() + 0.01 * self._looks
+
+
 def test_a_first_request_that_is_refused_is_refused(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path, MINI_MODEL) as client:
