@@ -139,7 +139,7 @@ class Monitor:
             events.append(event)
 
     def _on_failed_handshake(self, event: int) -> None:
-        """Log why a handshake failed. The side that notices a mismatch first hangs up, and the other may see no more."""
+        """Log why a handshake failed. The side that notices a mismatch hangs up, and the other may see only that."""
         reason = MISMATCH
         if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
             self._hang_ups += 1

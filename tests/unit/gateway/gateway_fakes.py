@@ -40,6 +40,13 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     uvloop.run(asyncio.wait_for(test(), 30))
 
 
+async def eventually(condition: Callable[[], object], seconds: float = 5.0) -> None:
+    """Wait until a condition holds, for so many seconds at most."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+
+
 def tone(frames: int, first: int = 0) -> Array:
     """Sound float32 [frames * HOP] that does not depend on how it is cut."""
     time = np.arange(first * HOP, (first + frames) * HOP) / RATE

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 import numpy as np
 import pytest
-from gateway_fakes import HOP, Client, Player, codes, run, serving, tone
+from gateway_fakes import HOP, Client, Player, codes, eventually, run, serving, tone
 from test_gateway_reference_audio import encoded
 from test_gateway_reference_audio import tone as clip_tone
 
@@ -67,7 +67,7 @@ def test_a_repeated_request_breaks_off_the_sound_of_the_first(tmp_path: Path) ->
             plan, client.engine.plan = client.engine.plan, hang(1, begun)
             first = asyncio.create_task(speak(client, "k"))
             await begun.wait()
-            await asyncio.sleep(0.1)
+            await eventually(lambda: client.gateway.metrics.audio_bytes._value.get() > 0)
             client.engine.plan = plan
             assert (await speak(client, "k"))[0] == 200
             with pytest.raises(aiohttp.ClientError):

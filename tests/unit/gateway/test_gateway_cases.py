@@ -13,7 +13,7 @@ import av
 import msgspec
 import numpy as np
 import pytest
-from gateway_fakes import HOP, RATE, Client, Player, post, run, serving, speak, tone
+from gateway_fakes import HOP, RATE, Client, Player, eventually, post, run, serving, speak, tone
 from gateway_sound import decode, heard
 
 from common.messages import Array
@@ -148,7 +148,7 @@ def test_a_connection_too_many_is_told_so_and_the_others_stay(tmp_path: Path) ->
             mute_writer.close()
             assert client.registry.get_sample_value("shoal_http_connections") == 2
             held.pop()[1].close()
-            await asyncio.sleep(0.05)
+            await eventually(lambda: client.registry.get_sample_value("shoal_http_connections") < 2)
             assert (await post(client, text="Hello."))[0].status == 200
             held.pop()[1].close()
 

@@ -9,7 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gateway_fakes import HOP, MINI_MODEL, TINY_MODEL, FakeEngine, Player, fail, post, run, serving, speak, tone
+from gateway_fakes import (
+    HOP,
+    MINI_MODEL,
+    TINY_MODEL,
+    FakeEngine,
+    Player,
+    eventually,
+    fail,
+    post,
+    run,
+    serving,
+    speak,
+    tone,
+)
 
 from common.config import Config, Scheduler
 from common.messages import Failure, Sampling
@@ -101,8 +114,7 @@ def test_the_next_request_is_submitted_when_the_one_before_is_generated_and_no_e
         await asyncio.sleep(0.05)
         players[0].frames = 4
         players[0].end()  # two frames of sound are still on their way
-        await asyncio.sleep(0.05)
-        assert len(engine.submitted) == 2
+        await eventually(lambda: len(engine.submitted) == 2 and len(players) == 2)
         players[1].give(1)
         players[1].end()
         await asyncio.sleep(0.05)
@@ -276,19 +288,19 @@ def test_while_text_is_written_a_request_is_kept_open_and_extended() -> None:
         task = await settle(talking)
         assert engine.submitted == []
         talking.say(["One."])
-        await asyncio.sleep(0.05)
+        await eventually(lambda: engine.submitted)
         submit, prompt = engine.submitted[0]
         assert submit.open
         assert submit.room > 100
         assert prompt.shape[1] + submit.room + submit.max_frames <= TINY_MODEL.context
         talking.say(["Two.", "Three."])
-        await asyncio.sleep(0.03)
+        await eventually(lambda: engine.extended)
         request, prompts, last = engine.extended[0]
         assert (request, last) == (submit.request, False)
         expected = TINY_MODEL.prompts.build(["One.", "Two.", "Three."], [])
         assert all(np.array_equal(*pair) for pair in zip([prompt, *prompts], expected, strict=True))
         talking.finish()
-        await asyncio.sleep(0.03)
+        await eventually(lambda: len(engine.extended) == 2)
         assert engine.extended[1][1:] == ([], True)
         players[0].give(3)
         assert (await task).frames == 3
@@ -306,8 +318,7 @@ def test_an_open_request_that_rests_long_or_has_no_room_is_ended_and_another_goe
         talking = talk(engine, config=Config(scheduler=Scheduler(open_seconds=0.3)))
         task = await settle(talking)
         talking.say(["One."])
-        await asyncio.sleep(0.3)
-        assert engine.extended == [("r", [], True)]  # 0.18 s after it was asked
+        await eventually(lambda: engine.extended == [("r", [], True)])  # 0.18 s after it was asked
         players[0].give(1)
         players[0].end()
         await task
@@ -332,9 +343,9 @@ def test_an_open_request_without_room_is_ended_and_another_goes_on() -> None:
         talking = talk(engine)
         task = await settle(talking)
         talking.say(["One."])
-        await asyncio.sleep(0.03)
+        await eventually(lambda: players)
         talking.say(["Two. " * 50] * 9)
-        await asyncio.sleep(0.03)
+        await eventually(lambda: engine.extended)
         assert len(engine.extended) == 1
         _, prompts, last = engine.extended[0]
         assert (0 < len(prompts) < 9, last) == (True, True)
@@ -355,6 +366,7 @@ def test_the_reader_hears_that_all_is_spoken_while_the_request_stays_open() -> N
         talking = talk(engine)
         talking.say(["One."])
         task = await settle(talking)
+        await eventually(lambda: players)
         players[0].give(2)
         assert (await task).frames == 2
         players[0].rest()

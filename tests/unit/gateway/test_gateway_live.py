@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 from aiohttp import WSMsgType
-from gateway_fakes import HOP, MINI_MODEL, Client, Player, fail, run, serving, speak, tone
+from gateway_fakes import HOP, MINI_MODEL, Client, Player, eventually, fail, run, serving, speak, tone
 
 from common.messages import Failure
 from gateway.api import live
@@ -68,12 +68,6 @@ async def connected(client: Client, path: str = "/v1/tts/live", **options: Any) 
 def texts(client: Client) -> list[int]:
     """Lengths of the prompts that the engine has."""
     return [prompt.shape[1] for _, prompt in client.engine.submitted]
-
-
-async def eventually(condition: Callable[[], object], seconds: float = 1.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
 
 
 async def never(player: Player) -> None:
@@ -417,7 +411,7 @@ def test_messages_that_are_too_large_close_the_socket(tmp_path: Path) -> None:
 
 def test_the_stream_stays_open_while_no_text_comes_and_the_socket_is_closed_in_the_end(tmp_path: Path) -> None:
     async def test() -> None:
-        async with serving(tmp_path, MINI_MODEL, live_idle_timeout=0.6) as client, connected(client) as socket:
+        async with serving(tmp_path, MINI_MODEL, live_idle_timeout=1.5) as client, connected(client) as socket:
             await socket.start(text="First. ")
             assert (await socket.receive())["event"] == "audio"
             await asyncio.sleep(0.4)

@@ -6,13 +6,13 @@ import asyncio
 import socket
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import get_args
 
 import msgspec
 import pytest
-from gateway_fakes import HOP, MINI, RATE, Client, Player, post, run, serving, speak
+from gateway_fakes import HOP, MINI, RATE, Client, Player, eventually, post, run, serving, speak
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
@@ -183,12 +183,6 @@ async def once(client: Client) -> None:
     headers = {"Idempotency-Key": "once"}
     async with client.post("/v1/tts", json={"text": "hello", "format": "pcm"}, headers=headers) as reply:
         await reply.read()
-
-
-async def eventually(condition: Callable[[], object], seconds: float = 2.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
 
 
 def cancels(registry: CollectorRegistry) -> dict[str, float]:

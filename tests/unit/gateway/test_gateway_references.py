@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 import numpy as np
 import pytest
-from gateway_fakes import HOP, RATE, TINY_MODEL, Client, post, run, serving
+from gateway_fakes import HOP, RATE, TINY_MODEL, Client, eventually, post, run, serving
 from prometheus_client import CollectorRegistry
 from test_gateway_reference_audio import encoded, tone
 from test_gateway_voices import add
@@ -320,8 +320,7 @@ def test_one_who_stops_waiting_takes_nothing_from_the_others_and_the_last_ends_t
         alone = asyncio.create_task(cache.codes(b"b"))
         await encoding.called.wait()
         alone.cancel()
-        await asyncio.sleep(0.01)
-        assert encoding.cancelled == 1
+        await eventually(lambda: encoding.cancelled == 1)
         encoding.go.set()
         assert (await cache.codes(b"b")).shape == (10, 5)
 
