@@ -82,7 +82,7 @@ class Teacher:
 
     def __call__(self, text: str) -> Array:
         speech = self._flite.speak(normalize(text, "en"), self._voice)
-        return levelled(cut(speech)[1]).astype(np.float32)
+        return levelled(cut(speech, SAMPLE_RATE)[1], SAMPLE_RATE).astype(np.float32)
 
 
 class Resynthesis:

@@ -19,7 +19,7 @@ from torch import Tensor
 from models.recipe.codec import Codec, padded_to_frames
 from models.recipe.corpus import cut, levelled
 from models.recipe.encoder import mean_student
-from models.recipe.flite import VOICES, Flite
+from models.recipe.flite import SAMPLE_RATE, VOICES, Flite
 from models.recipe.settings import Settings, parse_settings
 from models.recipe.tokenizer import write_configuration
 from models.recipe.training import trained
@@ -91,8 +91,8 @@ def export_voices(work: Path, target: Path) -> None:
     codec.load_state_dict(trained(work / "quantizer.pt"))
     flite = Flite()
     for name, voice in REFERENCE_VOICES.items():
-        _, sound = cut(flite.speak(REFERENCE_TEXT, VOICES[voice]))
-        samples = torch.from_numpy(levelled(sound).astype(np.float32))
+        _, sound = cut(flite.speak(REFERENCE_TEXT, VOICES[voice]), SAMPLE_RATE)
+        samples = torch.from_numpy(levelled(sound, SAMPLE_RATE).astype(np.float32))
         codes = codec.encode(padded_to_frames(samples)[None])[0].numpy().astype(np.int16)
         save_arrays({"codes": codes}, folder / f"{name}.safetensors")
         (folder / f"{name}.txt").write_text(REFERENCE_TEXT)

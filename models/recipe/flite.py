@@ -9,34 +9,19 @@ import ctypes
 import zlib
 from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_float, c_int, c_short, c_uint, c_void_p
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from common.messages import Array
+from models.recipe.teacher import Speech, Word
 
 SAMPLE_RATE = 16000
 VOICES = ("slt", "rms")  # a woman's and a man's; a voice's number is its place here
 PHONES = (
-    "pau aa ae ah ao aw ax ay b ch d dh eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh t th uh uw v w y z zh"
-).split()
-
-
-class Word(NamedTuple):
-    """A word as it stands in the text, and when it is spoken."""
-
-    text: str
-    begin: float  # seconds
-    end: float
-
-
-class Speech(NamedTuple):
-    """What the teacher made of a text."""
-
-    sound: Array  # int16 [n], 16 kHz
-    phones: Array  # int64 [p], index into PHONES
-    phone_ends: Array  # float64 [p], seconds
-    words: list[Word]
+    *"pau aa ae ah ao aw ax ay b ch d dh eh er ey f g hh ih iy jh k l m".split(),
+    *"n ng ow oy p r s sh t th uh uw v w y z zh".split(),
+)
 
 
 class _Wave(ctypes.Structure):
@@ -57,7 +42,11 @@ def _library(name: str) -> ctypes.CDLL:
 
 
 class Flite:
-    """One instance of the library with its two voices."""
+    """One instance of the library with its two voices; see :class:`models.recipe.teacher.Teacher`."""
+
+    sample_rate = SAMPLE_RATE
+    voices: tuple[str, ...] = VOICES
+    phones: tuple[str, ...] = PHONES
 
     def __init__(self) -> None:
         self._flite = _library("flite")

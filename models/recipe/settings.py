@@ -15,6 +15,7 @@ class Settings(msgspec.Struct, frozen=True):
     seed: int = 1
     threads: int = 1
     device: str = "cpu"  # cuda: of all steps but the corpus, which Flite speaks on the CPU
+    teacher: str = "flite"  # or kokoro, from which only the corpus can be made so far
     sentences: int = 32_000
     codec_shards: int = 6  # the codec learns from the first few shards of the corpus
     quantizer_steps: int = 1800
