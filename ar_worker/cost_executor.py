@@ -36,7 +36,8 @@ class CostExecutor:
     def __init__(self, slots: int, cost: ArCost) -> None:
         self._model = step_model(cost)
         self._length = cost.frames
-        self._device = CostDevice()
+        self._device = CostDevice(cost.hang_file)
+        self._poison = cost.poison_seed
         self._codes = drawn_codes()
         self._seeds = np.zeros(slots, np.int64)
         self._frames = np.zeros(slots, np.int64)
@@ -49,6 +50,8 @@ class CostExecutor:
         """See :meth:`ar_worker.executor.Executor.execute`."""
         for assign in plan.assigned:
             self._seeds[assign.slot] = assign.sampling.seed
+            if assign.sampling.seed == self._poison:
+                raise RuntimeError("a poisoned request")
         sampled = [prefill for prefill in plan.prefills if prefill.sample]
         for prefill in sampled:
             self._frames[prefill.slot] = prefill.frame

@@ -103,6 +103,7 @@ class Scheduler(Section, frozen=True):
     max_call_frames: Positive = 320  # frames per vocoder call: who is silent waits for the call before its own
     unread_seconds: PositiveSeconds = 20.0  # sound sent to a client that it has not read; then the vocoder waits
     worker_timeout: PositiveSeconds = 5.0  # a worker that does not answer pings for so long is lost
+    hang_timeout: PositiveSeconds = 20.0  # so is one that is at one step or call for so long, and for 20 times its cost
     max_encodes: Positive = 64  # reference clips waiting to be encoded
     drain_timeout: Seconds = 35.0  # of the scheduler, and of each worker
 
@@ -114,7 +115,8 @@ Milliseconds = Annotated[float, Meta(ge=0)]
 class ArCost(Section, frozen=True):
     """Cost of a step: that of a preset (``common/cost_models.py``), of which single prices may be replaced.
 
-    ``frames``: length of every sequence, 0: endless.
+    ``frames``: length of every sequence, 0: endless. For tests of faults: the worker hangs while ``hang_file`` exists,
+    and dies of a request whose seed is ``poison_seed``.
     """
 
     preset: Preset = "h200-bf16"
@@ -122,14 +124,17 @@ class ArCost(Section, frozen=True):
     per_sequence_ms: Milliseconds | None = None
     per_prefill_token_ms: Milliseconds | None = None
     frames: Annotated[int, Meta(ge=0)] = 0
+    hang_file: str = ""
+    poison_seed: int | None = None
 
 
 class VocoderCost(Section, frozen=True):
-    """Cost of a vocoder call: that of a preset, of which single prices may be replaced."""
+    """Cost of a vocoder call: that of a preset, of which single prices may be replaced. ``hang_file``: as above."""
 
     preset: Preset = "h200-bf16"
     base_ms: Milliseconds | None = None
     per_frame_ms: Milliseconds | None = None
+    hang_file: str = ""
 
 
 class ArWorker(Section, frozen=True):

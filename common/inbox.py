@@ -1,4 +1,4 @@
-"""The queue between a worker's I/O thread and its compute thread, which sleeps on a condition until there is work."""
+"""Queue from a worker's I/O thread to its compute thread, which sleeps on a condition variable until there is work."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ T = TypeVar("T")
 
 
 class InboxFullError(Exception):
-    """More items than the protocol allows to be outstanding: the sender is broken."""
+    """More items wait than the protocol allows: the sender is broken."""
 
 
 class Inbox(Generic[T]):
-    """A bounded queue with one reader. Putting never waits; getting waits on a condition variable.
+    """A bounded queue with one reader.
 
-    ``arrived`` is the time (time.monotonic()) at which the item got last was put.
+    ``arrived``: time.monotonic() at which the item that was got last had been put. ``longest_busy``: the most seconds
+    that the reader has spent on one item.
     """
 
     def __init__(self, bound: int) -> None:
         self.arrived = 0.0
+        self.longest_busy = 0.0
         self._busy_since: float | None = None
         self._bound = bound
         self._items: deque[tuple[T, float]] = deque()
         self._changed = threading.Condition()
 
     def put(self, item: T) -> None:
-        """Append an item and wake the reader.
+        """Append an item and wake the reader. Never waits.
 
         Raises:
             InboxFullError: the bound is reached.
@@ -39,10 +41,17 @@ class Inbox(Generic[T]):
             self._items.append((item, time.monotonic()))
             self._changed.notify()
 
+    def replace(self, item: T) -> None:
+        """Drop all items that wait, append this one and wake the reader."""
+        with self._changed:
+            self._items.clear()
+            self._items.append((item, time.monotonic()))
+            self._changed.notify()
+
     def get(self) -> T:
         """The oldest item; sleeps until there is one."""
         with self._changed:
-            self._busy_since = None
+            self._rest()
             while not self._items:
                 self._changed.wait()
             item, self.arrived = self._items.popleft()
@@ -50,11 +59,16 @@ class Inbox(Generic[T]):
             return item
 
     def goes_on(self) -> None:
-        """For the reader, which got no item and has begun something of its own."""
+        """Called by the reader when it begins work of its own, without an item."""
+        self._rest()
         self._busy_since = time.monotonic()
 
+    def _rest(self) -> None:
+        self.longest_busy = max(self.longest_busy, self.busy_seconds())
+        self._busy_since = None
+
     def busy_seconds(self) -> float:
-        """How long the reader has been at what it is doing; 0 while it waits for an item."""
+        """Seconds that the reader has spent on its present work; 0 while it waits for an item."""
         since = self._busy_since
         return 0.0 if since is None else time.monotonic() - since
 

@@ -151,9 +151,14 @@ class Monitor:
 
 
 class Context:
-    """A ZeroMQ context whose sockets all have the options above. ``keys``: of this process, if the group has any."""
+    """A ZeroMQ context whose sockets all have the options above.
 
-    def __init__(self, keys: Keys | None = None) -> None:
+    ``keys``: of this process, if the group has any. ``worker_timeout``: seconds of silence after which the scheduler
+    gives up a peer; a connection outlives them, so that the scheduler decides first.
+    """
+
+    def __init__(self, keys: Keys | None = None, worker_timeout: float = 5.0) -> None:
+        self._silence_ms = round(2000 * worker_timeout)
         self._context = zmq.Context()
         self._sockets: list[zmq.Socket[bytes]] = []
         self._keys = keys
@@ -207,9 +212,9 @@ class Context:
         socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
         socket.setsockopt(zmq.LINGER, LINGER_MS)
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
-        # Over tcp, a peer whose machine is gone is noticed by its silence.
+        # A connection whose other machine is gone ends after this silence.
         socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, self._silence_ms)
         self._sockets.append(socket)
         return socket
 

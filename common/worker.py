@@ -1,15 +1,18 @@
 """The I/O thread of a worker: it owns the sockets, so that the compute thread can own the device.
 
-The compute thread is the main thread of the process. It takes what the scheduler sent from an inbox, and hands back
-what is to be sent. TERM and INT reach the I/O thread even while the device computes; they ask the scheduler for leave,
-and the process ends at its word, at the latest after a bound.
+The compute thread is the main thread of the process. It takes messages of the scheduler from an inbox and posts its
+answers. TERM and INT reach the I/O thread even while the device computes: it asks the scheduler for leave, and the
+process ends when the scheduler agrees, or after a bound. A compute thread that hangs takes the process with it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import logging
+import os
 import socket
+import sys
 import threading
 import time
 from collections import deque
@@ -39,23 +42,26 @@ from common.transport import CONNECTED, Context, PeerGoneError
 
 INBOX_BOUND = 4096
 TICK_MS = 1000
+HANG_FACTOR = 20  # times the longest work so far
+HANG_EXIT_CODE = 91
+STALL_SECONDS = 3 * TICK_MS / 1000
 
 log = logging.getLogger(__name__)
 
 
 class Reset:
-    """For the compute thread: the scheduler is another one, or gone. Forget every slot."""
+    """Tells the compute thread that the scheduler is another one, or gone: it forgets every slot."""
 
 
 class Stop:
-    """For the compute thread: end."""
+    """Tells the compute thread to end."""
 
 
 Work: TypeAlias = Message | Reset | Stop
 
 
 class WorkerLink:
-    """Connection of a worker to its scheduler, served by a thread."""
+    """The connection of a worker to its scheduler, served by a thread."""
 
     def __init__(self, process: Process, context: Context, hello: AnyBody) -> None:
         self.process = process
@@ -72,10 +78,14 @@ class WorkerLink:
         self._wake_writer.setblocking(False)
         self._leave_by: float | None = None
         self._watchdog = notify.Watchdog()
+        self._hang_timeout = process.config.scheduler.hang_timeout
+        self._watched, self._no_hang_before = time.monotonic(), 0.0
+        self._failed = False
+        self._computed = threading.Event()  # the compute thread has ended
         self._thread = threading.Thread(target=self._run, name="io")
 
     def on_readable(self, readable: zmq.Socket[bytes], handler: Callable[[], None]) -> None:
-        """Serve another socket in the I/O thread; before the thread is started."""
+        """Serve another socket in the I/O thread. Call it before the thread starts."""
         self._handlers[readable] = handler
 
     def __enter__(self) -> WorkerLink:
@@ -86,29 +96,37 @@ class WorkerLink:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        """Wait for the I/O thread, after :class:`Stop`. A failed compute thread takes the process with it, at once."""
+        """Wait for the I/O thread, after :class:`Stop`. An error of either thread ends the process."""
         if error is not None:
             device_faults.leave(self.process, error)
+        self._computed.set()
         self._thread.join()
+        if self._failed:
+            sys.exit(1)
 
     def queues(self) -> dict[str, float]:
-        """How much waits in each direction, by link."""
+        """Messages that wait in each direction, by link."""
         return {"from_scheduler": len(self.inbox), "to_scheduler": len(self._posted)}
 
-    def send(self, body: AnyBody, arrays: Sequence[Array] = ()) -> None:
-        """Send to the scheduler, from the compute thread."""
-        self.post(lambda: self.send_now(body, arrays))
+    def answer(self, plan: Message, body: AnyBody, arrays: Sequence[Array] = ()) -> None:
+        """Send an answer to the scheduler that sent ``plan``, from the compute thread."""
+        self.post(lambda: self.answer_now(plan, body, arrays))
 
     def post(self, action: Callable[[], None]) -> None:
-        """Run something in the I/O thread, in the order of posting."""
+        """Run an action in the I/O thread, in the order of posting."""
         self._posted.append(action)
-        with contextlib.suppress(BlockingIOError):  # the reader then has plenty of wake-ups before it
+        with contextlib.suppress(BlockingIOError):  # full: the reader is going to wake anyway
             self._wake_writer.send(b"\0")
 
-    def send_now(self, body: AnyBody, arrays: Sequence[Array] = ()) -> None:
-        """Send to the scheduler, from the I/O thread. To a scheduler that is gone, nothing is said."""
+    def answer_now(self, plan: Message, body: AnyBody, arrays: Sequence[Array] = ()) -> None:
+        """As :meth:`answer`, from the I/O thread."""
+        self._send(body, arrays, plan.source)
+
+    def _send(self, body: AnyBody, arrays: Sequence[Array] = (), scheduler: str | None = None) -> None:
+        """Send to the present scheduler or a named one. Without a connection, the message is dropped."""
+        target = self._scheduler if scheduler is None else scheduler
         try:
-            transport.send(self._socket, pack(body, arrays, source=self.process.incarnation, target=self._scheduler))
+            transport.send(self._socket, pack(body, arrays, source=self.process.incarnation, target=target))
         except PeerGoneError:
             log.debug("not sent: no scheduler", extra={"body": type(body).__name__})
 
@@ -120,13 +138,29 @@ class WorkerLink:
             while not self._stopped():
                 for readable, _ in poller.poll(TICK_MS):
                     self._serve(readable)
+                self._watch_compute()
                 if self.inbox.busy_seconds() <= self._watchdog.limit / 2:  # the compute thread is alive too
                     self._watchdog.ping()
         except Exception:
             log.exception("the I/O thread failed")
-        finally:
-            notify.tell(notify.STOPPING)
-            self.inbox.put(Stop())
+            self._failed = True
+        notify.tell(notify.STOPPING)
+        self.inbox.replace(Stop())
+        while not self._computed.wait(TICK_MS / 1000):
+            self._watch_compute()
+
+    def _watch_compute(self) -> None:
+        """End the process if the compute thread hangs; the log then has the stack of each thread."""
+        now = time.monotonic()
+        if now - self._watched > STALL_SECONDS:  # the whole process stood still: its threads start again together
+            self._no_hang_before = now + self._hang_timeout
+        self._watched = now
+        busy = self.inbox.busy_seconds()
+        if now < self._no_hang_before or busy <= max(self._hang_timeout, HANG_FACTOR * self.inbox.longest_busy):
+            return
+        log.critical("the compute thread hangs", extra={"seconds": round(busy, 1)})
+        faulthandler.dump_traceback(all_threads=True)
+        os._exit(HANG_EXIT_CODE)
 
     def _serve(self, readable: object) -> None:
         if readable is self._monitor.socket:
@@ -145,9 +179,9 @@ class WorkerLink:
         if self._scheduler:
             log.warning("lost the scheduler")
             self._scheduler = ""
-            self.inbox.put(Reset())
+            self.inbox.replace(Reset())
         if connected:
-            self.send_now(self._hello)
+            self._send(self._hello)
 
     def _on_frames(self, frames: list[zmq.Frame]) -> None:
         try:
@@ -161,12 +195,12 @@ class WorkerLink:
             self._on_connection(True)
         elif isinstance(message.body, Welcome):
             self._scheduler = message.source
-            self.inbox.put(Reset())
+            self.inbox.replace(Reset())
             log.info("registered with the scheduler")
         elif message.source != self._scheduler:
             return
         elif isinstance(message.body, Ping):
-            self.send_now(Pong())
+            self._send(Pong())
         elif isinstance(message.body, Shutdown):
             self._leave_by = 0.0
         else:
@@ -179,7 +213,7 @@ class WorkerLink:
         if signals and self._leave_by is None:
             log.info("asked to stop")
             self._leave_by = time.monotonic() + self.process.config.scheduler.drain_timeout
-            self.send_now(Leaving())
+            self._send(Leaving())
         elif signals:
             self._leave_by = 0.0  # a second signal: at once
 

@@ -56,7 +56,7 @@ def main() -> int:
 async def _run(process: Process, served: ServedModel) -> int:
     settings = process.config.gateway
     signals = _signals()
-    context = Context(process.keys)
+    context = Context(process.keys, process.config.scheduler.worker_timeout)
     engine = Engine(process, context)
     try:
         gateway = Gateway(process.config, served, engine, GatewayMetrics(process.registry))

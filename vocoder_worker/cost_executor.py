@@ -54,7 +54,7 @@ class CostExecutor:
     def __init__(self, codec: CodecConfig, slots: int, cost: VocoderCost) -> None:
         self.sample_rate, self.hop, self.slots = codec.sample_rate, codec.hop, slots
         self._model = call_model(cost)
-        self._device = CostDevice()
+        self._device = CostDevice(cost.hang_file)
         pitches = LOWEST_PITCH + np.arange(PITCHES, dtype=np.float32)[:, None]
         seconds = np.arange(self.hop, dtype=np.float32) / np.float32(codec.sample_rate)
         self._tones = (0.25 * np.sin(2 * np.pi * pitches * seconds)).astype(np.float32)  # [pitches, hop]

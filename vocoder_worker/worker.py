@@ -36,8 +36,9 @@ log = logging.getLogger(__name__)
 
 
 class Clip(NamedTuple):
-    """A clip being encoded."""
+    """A clip being encoded. ``asked``: the message that asked for it."""
 
+    asked: Message
     request: str
     job: EncodeJob
 
@@ -72,20 +73,20 @@ class VocoderWorker:
 
     def _handle(self, message: Message) -> None:
         if isinstance(message.body, DecodePlan):
-            self._decode(message.body, message.arrays[0])
+            self._decode(message, message.body)
         elif isinstance(message.body, EncodeAudio):
-            self._start_clip(message.body.request, message.arrays[0])
+            self._start_clip(message, message.body.request)
         else:
             log.warning("unexpected message", extra={"body": type(message.body).__name__})
 
     # Decoding --------------------------------------------------------------------------------------------------------
 
-    def _decode(self, plan: DecodePlan, codes: Array) -> None:
-        sounds, duration, padding = self._executor.decode(plan.items, codes)
+    def _decode(self, message: Message, plan: DecodePlan) -> None:
+        sounds, duration, padding = self._executor.decode(plan.items, message.arrays[0])
         self._metrics.padding.inc(padding)
-        self._link.post(lambda: self._deliver(plan, sounds, duration))
+        self._link.post(lambda: self._deliver(message, plan, sounds, duration))
 
-    def _deliver(self, plan: DecodePlan, sounds: list[Array], duration: float) -> None:
+    def _deliver(self, message: Message, plan: DecodePlan, sounds: list[Array], duration: float) -> None:
         """Send each gateway its sound, one message per gateway, then answer the scheduler; in the I/O thread."""
         by_gateway: dict[str, list[tuple[FrameSpan, Array]]] = defaultdict(list)
         for item, sound in zip(plan.items, sounds, strict=True):
@@ -99,7 +100,7 @@ class VocoderWorker:
                 self._send_to_gateway(gateway, Audio([span for span, _ in parts]), [sound for _, sound in parts])
             except PeerGoneError:
                 unreachable.append(gateway)
-        self._link.send_now(DecodeDone(plan.call, duration, unreachable))
+        self._link.answer_now(message, DecodeDone(plan.call, duration, unreachable))
 
     def _send_to_gateway(self, gateway: str, body: Audio | Attached, arrays: list[Array]) -> None:
         frames = pack(body, arrays, source=self._process.incarnation, target=gateway)
@@ -119,16 +120,16 @@ class VocoderWorker:
 
     # Encoding --------------------------------------------------------------------------------------------------------
 
-    def _start_clip(self, request: str, samples: Array) -> None:
+    def _start_clip(self, message: Message, request: str) -> None:
         try:
-            self._clip = Clip(request, self._executor.start_encode(samples))
+            self._clip = Clip(message, request, self._executor.start_encode(message.arrays[0]))
         except ValueError as error:
             self._metrics.refused.inc()
-            self._link.send(Encoded(request, Failure(400, "invalid_reference", str(error))))
+            self._link.answer(message, Encoded(request, Failure(400, "invalid_reference", str(error))))
 
     def _advance(self, clip: Clip) -> None:
         self._link.inbox.goes_on()
         if clip.job.advance():
             self._metrics.encoded.inc()
-            self._link.send(Encoded(clip.request), [clip.job.codes])
+            self._link.answer(clip.asked, Encoded(clip.request), [clip.job.codes])
             self._clip = None
