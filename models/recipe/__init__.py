@@ -1,1 +1,1 @@
-"""From freely licensed text to a small checkpoint that speaks, on two CPU cores."""
+"""Recipe for the bundled model: from freely licensed text to a checkpoint that speaks, on two CPU cores."""

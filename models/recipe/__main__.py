@@ -1,4 +1,4 @@
-"""The whole recipe, step after step: ``python -m models.recipe``. What is done already is not done again."""
+"""``python -m models.recipe``: runs all steps in order and skips the finished ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codec in training: the very modules of the vocoder worker, run over whole rows from the zero state."""
+"""The codec in training: the modules of the vocoder worker, run over whole rows from the zero state."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LATENT_HOP = CODEC.hop // LATENTS_PER_FRAME  # samples
 
 
 class WholeRows(StreamBatch):
-    """A call in which every row begins, and of which no state is kept."""
+    """A call in which every row starts from the zero state and keeps none."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -66,7 +66,7 @@ class WholeRows(StreamBatch):
 
 
 class FrontEnd(nn.Module):
-    """Sound to latent by way of log-mels: what the encoder of the codec is later taught to do from samples.
+    """Front end that maps sound to latents through log-mels. The encoder later learns the same from samples.
 
     Training the quantizer behind it needs no convolution at 16 kHz. [B, n] to [B, latent_dim, n / LATENT_HOP]
     """
@@ -87,7 +87,7 @@ class FrontEnd(nn.Module):
 
 
 class Codec(nn.Module):
-    """Both halves of the codec, and what only training needs: the front end, a head for mels and one for phones."""
+    """Both halves of the codec, plus the front end, mel head and phone head that only training needs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Codec(nn.Module):
                 nn.init.constant_(parameter, 0.1)
 
     def latent(self, mels: Tensor, batch: StreamBatch) -> Tensor:
-        """Log-mels to what is quantized. [B, FRONT_END_MELS, 4 F] to [B, latent_dim, F]"""
+        """Maps log-mels to the latents that are quantized. [B, FRONT_END_MELS, 4 F] to [B, latent_dim, F]"""
         return self.pooled(self.front_end(mels, batch), batch)
 
     def pooled(self, x: Tensor, batch: StreamBatch) -> Tensor:
@@ -110,7 +110,7 @@ class Codec(nn.Module):
         return y
 
     def encode(self, sound: Tensor) -> Tensor:
-        """Codes by way of the front end. [B, F * hop] to int64 [B, 10, F]"""
+        """Encodes sound through the front end. [B, F * hop] to int64 [B, 10, F]"""
         batch = WholeRows(len(sound))
         return self.encoder.quantizer.nearest_codes(self.latent(causal_log_mels(sound, LATENT_HOP), batch))
 
@@ -131,7 +131,7 @@ class Codec(nn.Module):
 
 
 class CodeUsage:
-    """Places codes anew that nobody uses, at encodings of the batch at hand."""
+    """Moves unused codes to encodings of the current batch."""
 
     def __init__(self, codec: Codec) -> None:
         quantizer = codec.encoder.quantizer
@@ -153,5 +153,5 @@ class CodeUsage:
 
 
 def padded_to_frames(sound: Tensor) -> Tensor:
-    """Zeros behind the last sample up to a whole frame. [n] to [F * hop]"""
+    """Pads the end with zeros to whole frames. [n] to [F * hop]"""
     return F.pad(sound, (0, math.ceil(len(sound) / CODEC.hop) * CODEC.hop - len(sound)))

@@ -30,7 +30,7 @@ FRAME_NOISE, CODE_NOISE = 0.16, 0.06  # at most this share of past frames, this 
 
 
 class Shape(NamedTuple):
-    """How a conversation is built."""
+    """Shape of a conversation: its references, speakers and turns."""
 
     references: int
     turns: int
@@ -46,7 +46,7 @@ SHAPES = (
 
 
 class Spoken(NamedTuple):
-    """An utterance as the model learns it."""
+    """Utterance with its codes, letters and phones."""
 
     text: str
     voice: int
@@ -56,7 +56,7 @@ class Spoken(NamedTuple):
 
 
 class Example(NamedTuple):
-    """One conversation of T positions, of which each predicts what comes at the next."""
+    """One conversation of T positions; each position predicts the next."""
 
     prompt: Array  # int32 [11, T + 1]
     letters: Array  # float32 [T], the position of the letter that the frame to come speaks; -1 where none comes
@@ -83,7 +83,7 @@ def spoken(shard: Shard) -> Iterable[Spoken]:
 
 
 def letter_places(utterance: Utterance, frames: int) -> Array:
-    """Where in the text the middle of each frame is: evenly through a word, at rest between words. float32 [frames]"""
+    """Text position of the middle of each frame: linear within a word, constant between words. float32 [frames]"""
     times, places = [], []
     for begin, end, first, behind in utterance.words:
         times += [begin, max(end, begin + 2e-3) - 1e-3]
@@ -95,7 +95,7 @@ def letter_places(utterance: Utterance, frames: int) -> Array:
 
 
 class Conversations:
-    """Draws batches of conversations. Those of one batch have the same shape and are about equally long."""
+    """Draws batches of conversations of one shape and similar length."""
 
     def __init__(self, shards: Iterable[Shard], prompts: Prompts, end_id: int, semantic_begin_id: int) -> None:
         by_voice: list[list[Spoken]] = [[] for _ in VOICES]
@@ -107,7 +107,7 @@ class Conversations:
         self._tail = prompts.later("a")[:, :1]  # how a speech ends
 
     def draw(self, rng: np.random.Generator, positions: int, shapes: tuple[Shape, ...], longest: float = 1.0) -> Batch:
-        """A batch of about ``positions`` positions. ``longest``: up to which quantile of length utterances go."""
+        """Draws a batch of about ``positions`` positions. ``longest``: largest quantile of utterance length."""
         shape = shapes[rng.integers(len(shapes))]
         quantiles = rng.uniform(0, longest, 5)
         examples: list[Example] = []
@@ -135,7 +135,7 @@ class Conversations:
         return self._example(references, turns)
 
     def _example(self, references: list[Spoken], turns: list[list[tuple[str, Spoken]]]) -> Example:
-        """The prompt of the conversation with its speech, and what is said at each position."""
+        """Builds the prompt of a conversation with its speech, and annotates what is said at each position."""
         batches = ["\n".join(tag + one.text for tag, one in turn) for turn in turns]
         parts = self._prompts.build(batches, [Reference(one.text, one.codes) for one in references])
         columns: list[Array] = []
@@ -157,7 +157,7 @@ class Conversations:
         return self._annotated(np.concatenate(columns, 1), said)
 
     def _in_system(self, part: Array, references: list[Spoken]) -> list[tuple[int, Spoken, int]]:
-        """Where the first part of the prompt has the frames and the texts of the references."""
+        """Locates the frames and texts of the references in the first part of the prompt."""
         frame = int(np.flatnonzero(part[0] >= self._semantic)[0])
         place = frame - 1 - (sum(len(one.text) + 2 for one in references) - 1)
         said = []

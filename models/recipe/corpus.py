@@ -45,10 +45,10 @@ class Utterance(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Shard:
-    """A shard as it lies on disk."""
+    """A shard on disk: utterances and their sound."""
 
     def __init__(self, path: Path) -> None:
-        """``path`` is without its ending."""
+        """``path`` has no suffix."""
         self.path = path
         self.utterances = msgspec.msgpack.decode(path.with_suffix(".msgpack").read_bytes(), type=list[Utterance])
 
@@ -63,12 +63,12 @@ class Shard:
 
 
 def shard_paths(directory: Path) -> list[Path]:
-    """The shards that are complete, without their endings."""
+    """Paths of the complete shards, without suffix."""
     return [path.with_suffix("") for path in sorted(directory.glob("*.msgpack"))]
 
 
 def place_words(text: str, speech: Speech) -> list[tuple[float, float, int, int]] | None:
-    """Where in the text each spoken word stands, or None if one isn't there as it was spoken."""
+    """Locates each spoken word in the text; returns None if one can't be found."""
     placed, position = [], 0
     for word in speech.words:
         first = text.find(word.text, position)

@@ -30,7 +30,7 @@ SHARPNESS = 12.0  # of the softmax over cosines by which codes are compared
 
 
 class Student(nn.Module):
-    """What encodes in the end: the codec's own encoder, and its layers up to the quantizer."""
+    """The trained encoder: the codec's own encoder and its layers up to the quantizer."""
 
     def __init__(self, codec: Codec) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Student(nn.Module):
 
 
 class Averaged(nn.Module):
-    """A student, and the mean of what it was at the ends of cycles."""
+    """A student, and the mean of its weights at the ends of learning-rate cycles."""
 
     def __init__(self, student: Student) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Averaged(nn.Module):
 
 
 def mean_student(state: dict[str, Tensor], codec: Codec) -> Student:
-    """What came out, from the modules of ``encoder.pt``."""
+    """Loads the result from the modules of ``encoder.pt``."""
     averaged = Averaged(Student(codec))
     averaged.load_state_dict(state)
     return cast(Student, averaged.mean.module)
@@ -59,12 +59,12 @@ def cycles(progress: float) -> float:
 
 
 def relative_error(made: Tensor, wanted: Tensor) -> Tensor:
-    """Mean squared error as a share of the variance of what is wanted."""
+    """Mean squared error divided by the variance of the target."""
     return F.mse_loss(made, wanted) / wanted.var()
 
 
 def code_losses(codec: Codec, pooled: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
-    """How likely each code is, each behind the right ones before it.
+    """Log-likelihood of each code, given the correct codes before it.
 
     pooled [B, latent_dim, F], codes int64 [B, C, F].
 

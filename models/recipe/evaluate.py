@@ -1,4 +1,4 @@
-"""How well a running server speaks: word error rate, voice, level, silence and speed.
+"""Evaluates a running server: word error rate, voice, level, silence and speed.
 
 Start the server (``deploy/run_all.sh``), then ``python -m models.recipe.evaluate``. Beside the served voices, and those
 cloned from a clip of the teacher, it judges the teacher, and the teacher through the codec alone, on the same
@@ -57,7 +57,7 @@ class Score(NamedTuple):
 
 
 class Speaker(NamedTuple):
-    """What a voice sounds like on the whole."""
+    """Average pitch and timbre of a voice."""
 
     pitch: float  # Hz
     timbre: Array  # dB [40]
@@ -108,7 +108,7 @@ class Resynthesis:
 
 
 def clip_of(teacher: Speak) -> dict[str, object]:
-    """The fields of a request that is to be spoken by the voice of a clip of five seconds."""
+    """Request fields that clone the voice of a five-second clip."""
     file = io.BytesIO()
     soundfile.write(file, teacher(CLIP), SAMPLE_RATE, format="WAV")
     return {"references": [{"audio": base64.b64encode(file.getvalue()).decode(), "text": CLIP}]}
@@ -135,7 +135,7 @@ def score(texts: list[str], speak: Speak, teacher: Speak, right: Speaker, other:
 
 
 def speed(server: Server, texts: list[str]) -> dict[str, float]:
-    """Of one reply after another, per second of speech: processor time of each process, and time until all is there."""
+    """Measures sequential replies: processor time of each process and time to the last byte, per second of speech."""
     before, begin, samples = server.processor_time(), time.monotonic(), 0
     for text in tqdm(texts, "speed"):
         samples += len(server(text))
@@ -158,7 +158,7 @@ def main() -> None:
 
 
 def table(scores: dict[str, Score]) -> str:
-    """In Markdown, without what was misheard."""
+    """Formats the scores as a Markdown table, without the misheard texts."""
     columns = [name for name in Score._fields if name != "worst"]
     rows = [["", *(name.replace("_", " ") for name in columns)], ["---"] * (len(columns) + 1)]
     for name, values in scores.items():

@@ -44,7 +44,7 @@ def magnitudes(sound: Tensor, window: int, hop: int) -> Tensor:
 
 
 def causal_log_mels(sound: Tensor, hop: int) -> Tensor:
-    """What is known of step t once its samples up to ``(t + 1) * hop`` are. [B, n] to [B, FRONT_END_MELS, n / hop]"""
+    """Causal log-mels: step t depends on samples before ``(t + 1) * hop``. [B, n] to [B, FRONT_END_MELS, n / hop]"""
     parts = []
     for window, mels in FRONT_END:
         spectrum = magnitudes(F.pad(sound, (window - hop, 0)), window, hop)

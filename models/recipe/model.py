@@ -41,7 +41,7 @@ def alignment_loss(scores: Tensor, batch: Batch, frames: Tensor) -> Tensor:
 
 
 def model_loss(model: DualAR, batch: Batch, fraction: float) -> tuple[Tensor, dict[str, Tensor]]:
-    """What is learned from a batch when ``fraction`` of the run is over, and its parts."""
+    """Loss of a batch after ``fraction`` of the run, and its parts."""
     said: SlowOutput = model.slow(batch.prompt)
     frames = batch.letters >= 0
     semantic = F.cross_entropy(said.logits.flatten(0, 1), batch.targets.flatten(), ignore_index=NOTHING)

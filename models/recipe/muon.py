@@ -1,4 +1,4 @@
-"""Muon: momentum whose matrices are brought to orthogonality before the step (Jordan et al., 2024).
+"""Muon: momentum with matrices orthogonalized before each step (Jordan et al., 2024).
 
 PyTorch's own computes the orthogonalization in bfloat16, for which many CPUs have no instructions; this one keeps the
 type of the parameters, and takes matrices of one shape together.
@@ -30,7 +30,7 @@ def orthogonalized(matrices: Tensor) -> Tensor:
 
 
 class Muon(Optimizer):
-    """For matrices. The step is scaled to the size of AdamW's, so that both can share one learning rate."""
+    """Optimizer for matrices. Its step has the size of AdamW's, so both can share one learning rate."""
 
     def __init__(self, matrices: Iterable[nn.Parameter], lr: float, momentum: float = 0.95, weight_decay: float = 0.03):
         ordered = sorted(matrices, key=lambda p: p.shape)

@@ -1,4 +1,4 @@
-"""Step 2, the quantizer: codes that keep the mels of the teacher's speech, the first of them its phones.
+"""Step 2, the quantizer: codes that preserve the mels of the teacher's speech; the first code preserves its phones.
 
 ``python -m models.recipe.quantizer`` trains everything of the codec that runs at 80 Hz and below, between the front end
 and a head that predicts the mels again. Nothing here runs at 16 kHz, which is what makes it quick.
@@ -26,14 +26,14 @@ DROPOUT = 0.3  # share of rows that are quantized with the first few residual co
 
 
 def phones_at(utterance: Utterance, steps: int) -> Array:
-    """The phone at the middle of each latent step. int64 [steps]"""
+    """Phone at the middle of each latent step. int64 [steps]"""
     times = (np.arange(steps) + 0.5) * LATENT_HOP / SAMPLE_RATE
     index = np.searchsorted(utterance.phone_ends, times).clip(max=len(utterance.phones) - 1)
     return np.array(utterance.phones)[index]
 
 
 class Crops:
-    """Pieces of the corpus drawn at random, those of the voice ``often`` twice as often."""
+    """Draws random crops of the corpus; those of the voice ``often`` twice as often."""
 
     def __init__(self, settings: Settings, often: int | None = None) -> None:
         paths = shard_paths(settings.corpus)[: settings.codec_shards]
@@ -55,7 +55,7 @@ class Crops:
 
 
 class Quantized(NamedTuple):
-    """Latents behind their codes, and what that costs."""
+    """Quantized latents with their codes and losses."""
 
     loss: Tensor
     values: dict[str, Tensor]  # for the log
@@ -81,7 +81,7 @@ def quantized(codec: Codec, z: Tensor, mels: Tensor, phones: Tensor) -> Quantize
 
 
 def quantizer_loss(codec: Codec, usage: CodeUsage, sound: Tensor, phones: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Of sound by way of the front end."""
+    """Loss of quantizing sound through the front end."""
     mels = causal_log_mels(sound, LATENT_HOP)
     loss, values, codes, encodings = quantized(codec, codec.latent(mels, WholeRows(len(sound))), mels, phones)
     return loss, values | {"used": usage.update(codes, encodings)}

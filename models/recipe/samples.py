@@ -24,7 +24,7 @@ DARKEST = -70.0  # dB below the loudest
 
 
 def draw(sounds: dict[str, Array], path: Path) -> None:
-    """One spectrogram below the other, all on the same clock."""
+    """Draws the spectrograms in one column with a shared time axis."""
     figure, rows = pyplot.subplots(len(sounds), 1, figsize=(9, 2 * len(sounds)), sharex=True, squeeze=False)
     for axes, (name, sound) in zip(rows[:, 0], sounds.items(), strict=True):
         levels = 20 * magnitudes(torch.from_numpy(sound)[None], WINDOW, WINDOW // 4)[0].log10()

@@ -1,4 +1,4 @@
-"""A running server, as any client sees it."""
+"""Client of a running server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROCESSOR_TIME = "process_cpu_seconds_total"
 
 
 class Server:
-    """Speaks a text. ``voice``: the fields of a request that choose one."""
+    """Speaks a text through the server. ``voice``: request fields that select one."""
 
     def __init__(self, url: str, voice: dict[str, object]) -> None:
         self._url, self._voice = url.rstrip("/"), voice

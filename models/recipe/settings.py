@@ -1,4 +1,4 @@
-"""Sizes of the recipe: the whole one, and a tiny one that only shows that every step runs."""
+"""Settings of the recipe, and tiny ones for a smoke test of every step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What the steps share. Each reads what the ones before it wrote below ``work``."""
+    """Settings shared by the steps. Each step reads the output of earlier ones below ``work``."""
 
     work: Path = Path("models/recipe/work")
     seed: int = 1

@@ -1,4 +1,4 @@
-"""The Snake activation in training, in fewer passes over memory than autograd would make of its formula."""
+"""The Snake activation in training, with fewer passes over memory than autograd needs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TrainedSnake(Snake):
 
 
 def for_training(module: nn.Module) -> None:
-    """Let every Snake in a module compute as above; its parameters stay."""
+    """Replace the computation of every Snake in a module by the one above; parameters stay."""
     for part in module.modules():
         if isinstance(part, Snake):
             part.__class__ = TrainedSnake

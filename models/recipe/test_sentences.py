@@ -1,4 +1,4 @@
-"""What the model is judged by: sentences of daily life that training never sees, and a few longer texts."""
+"""Test sentences: everyday sentences that training never sees, and a few longer texts."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def sentences(count: int, excluded: Iterable[str], seed: int) -> list[str]:
 
 
 def _distinct(texts: Iterable[str], barred: set[str]) -> list[str]:
-    """Sorted, so that the order doesn't depend on the run; those whose letters are barred are left out."""
+    """Unique texts in sorted order (independent of the run), without those whose letters are barred."""
     return sorted({text for text in texts if _letters(text) not in barred})
 
 
@@ -80,7 +80,7 @@ def _read(path: Path) -> str:
 
 
 def _tidy(text: str) -> str:
-    """Straight quotes, no brackets, single spaces, no space before a stop."""
+    """Straightens quotes, removes brackets, double spaces and spaces before a stop."""
     text = re.sub("[\u2018\u2019]", "'", text)
     text = re.sub("[\u201c\u201d\"`_()]|''", "", text)
     text = re.sub("\u2014|--", ", ", text)
@@ -89,7 +89,7 @@ def _tidy(text: str) -> str:
 
 
 def _ended(text: str) -> str:
-    """A phrase as a sentence: a capital at its beginning and a stop at its end."""
+    """Turns a phrase into a sentence: a capital at the beginning and a stop at the end."""
     text = _tidy(text).strip(" ,;:")
     return text[:1].upper() + text[1:] + ("" if text[-1:] in ".?!" else ".")
 
@@ -119,7 +119,7 @@ _SOURCES: tuple[Callable[[], Iterator[str]], ...] = (_wordnet, _fortunes)
 
 
 def _word_lists(rng: random.Random, count: int) -> Iterator[str]:
-    """Common words side by side: how the rarer ones among them are pronounced is seldom heard in sentences."""
+    """Yields lists of common words, since sentences rarely contain the less frequent ones."""
     words = sorted(word for word in _words("american-english-small") if re.fullmatch("[a-z]{3,12}", word))
     for _ in range(count):
         line = ", ".join(rng.sample(words, rng.randint(3, 7)))

@@ -40,7 +40,7 @@ CONTEXT = 4096  # positions
 
 
 def build_tokenizer() -> Tokenizer:
-    """Lower-cased letters without accents; what is no letter of LETTERS becomes a space."""
+    """Builds a letter tokenizer: lower case, no accents; any character outside LETTERS becomes a space."""
     tokenizer = Tokenizer(models.WordLevel({letter: i for i, letter in enumerate(LETTERS)}, unk_token=" "))
     marks = [
         normalizers.Replace("\u2019", "'"),
@@ -56,7 +56,7 @@ def build_tokenizer() -> Tokenizer:
 
 
 def write_configuration(directory: Path) -> None:
-    """tokenizer.json, config.json and codec_config.json, as the gateway and the workers read them."""
+    """Writes tokenizer.json, config.json and codec_config.json, as the gateway and the workers read them."""
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer = build_tokenizer()
     tokenizer.save(str(directory / "tokenizer.json"))

@@ -1,4 +1,4 @@
-"""The loop that every training step of the recipe runs in: seeded, resumable, with a progress bar and a log.
+"""The training loop of every step: seeded, resumable, with a progress bar and a log.
 
 Several processes may train together: each draws its part of a batch, and all take the same step, by the mean of their
 gradients.
@@ -29,7 +29,7 @@ LOG_EVERY = 50  # steps
 
 
 class Run:
-    """One training run, kept in ``work/NAME.pt`` while it goes on and when it has ended; its log is ``NAME.jsonl``.
+    """One training run with its state in ``work/NAME.pt`` and its log in ``NAME.jsonl``.
 
     Every step draws from generators seeded by (seed, step, process): a run that was stopped goes on as if it had not
     been. ``processes`` is how many train together.
@@ -46,7 +46,7 @@ class Run:
         self._step = self._load()
 
     def each_step(self, schedule: Callable[[float], float]) -> Iterator[tuple[int, np.random.Generator]]:
-        """The steps that are left. The learning rates are those the optimizers were made with, times the schedule."""
+        """Yields the remaining steps and sets the learning rates to their initial values times the schedule."""
         saved = time.monotonic()
         steps, first = range(self._step, self.steps), self._process == 0
         bar = tqdm(steps, self._name, self.steps, initial=self._step, mininterval=10, disable=not first)
@@ -65,7 +65,7 @@ class Run:
             self.save()
 
     def update(self, loss: Tensor, parameters: Iterable[nn.Parameter], clip: float, **values: Tensor) -> None:
-        """One step of all optimizers; ``values`` go into the running averages of the log."""
+        """Runs one step of all optimizers and adds ``values`` to the running averages of the log."""
         parameters = list(parameters)
         for optimizer in self._optimizers:
             optimizer.zero_grad()
@@ -113,7 +113,7 @@ class Run:
 
 
 def on_device(step: Callable[[Settings], None]) -> Callable[[Settings], None]:
-    """The step, in which tensors are on the device of the settings unless something else is said."""
+    """Decorates a step so that its tensors default to the device of the settings."""
 
     @functools.wraps(step)
     def run(settings: Settings) -> None:
@@ -124,7 +124,7 @@ def on_device(step: Callable[[Settings], None]) -> Callable[[Settings], None]:
 
 
 def together(train: Callable[[Settings], None], settings: Settings) -> None:
-    """Trains in as many processes as the settings allow threads: on CPUs better than the threads of one process."""
+    """Trains in one process per thread of the settings, which is faster on CPUs than threads of one process."""
     if settings.threads == 1 or settings.device != "cpu":
         train(settings)
         return
@@ -139,7 +139,7 @@ def _join(process: int, train: Callable[[Settings], None], settings: Settings, m
 
 
 def _average(gradients: list[Tensor]) -> None:
-    """Each gradient becomes the mean over all processes, which have the same ones in the same order."""
+    """Averages the gradients over all processes."""
     flat = torch.cat([gradient.flatten() for gradient in gradients])
     dist.all_reduce(flat)
     means = (flat / dist.get_world_size()).split([gradient.numel() for gradient in gradients])
@@ -148,7 +148,7 @@ def _average(gradients: list[Tensor]) -> None:
 
 
 def trained(path: Path) -> dict[str, Tensor]:
-    """The parameters that an ended or stopped run left.
+    """Loads the parameters of a finished or stopped run.
 
     Raises:
         RuntimeError: the step that makes them has not been run.
@@ -160,12 +160,12 @@ def trained(path: Path) -> dict[str, Tensor]:
 
 
 def cosine(fraction: float, warm_up: float = 0.03, floor: float = 0.05) -> float:
-    """A rise over the first part, then half a cosine down to ``floor``."""
+    """Learning-rate factor: linear warm-up, then half a cosine down to ``floor``."""
     if fraction < warm_up:
         return fraction / warm_up + 1e-3
     return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * (fraction - warm_up) / (1 - warm_up)))
 
 
 def plateau(fraction: float, warm_up: float = 0.02, decay: float = 0.35, floor: float = 0.02) -> float:
-    """A rise, a plateau, and a straight way down to ``floor`` over the last part."""
+    """Learning-rate factor: linear warm-up, a plateau, and linear decay to ``floor``."""
     return min(1.0, fraction / warm_up + 1e-3, floor + (1 - floor) * (1 - fraction) / decay)

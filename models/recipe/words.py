@@ -1,4 +1,4 @@
-"""Texts word by word, and how much of one is wrong in another."""
+"""Words of a text, and the word errors between two texts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _SAME = {"oclock": "o'clock", "grey": "gray", "neighbours": "neighbors", "theatr
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words without marks; numbers read out, American spelling."""
+    """Splits a text into lower-case words without marks: numbers read out, American spelling."""
     plain = re.sub(r"[^a-z' ]", " ", normalize(text, "en").lower())
     return [_SAME.get(word, word) for word in plain.split()]
 
 
 def errors(wanted: Sequence[str], heard: Sequence[str]) -> int:
-    """Insertions, deletions and substitutions that lead from one to the other."""
+    """Levenshtein distance between two word sequences."""
     row = list(range(len(heard) + 1))
     for i, word in enumerate(wanted, 1):
         diagonal, row[0] = row[0], i
