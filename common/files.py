@@ -1,14 +1,15 @@
-"""Writing files whole or not at all."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that a reader, or a crash, sees the old content or the new, and nothing between."""
+    """Write a file so that a reader, or a restart after a crash, finds either the old content or the new."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -17,5 +18,6 @@ def write_atomically(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:
-        os.unlink(name)
+        with contextlib.suppress(OSError):  # the error at hand says more
+            os.unlink(name)
         raise

@@ -21,6 +21,7 @@ from common.checkpoint import CheckpointError, load_codec_config, load_generatio
 from common.config import Config, ConfigError, worker_names
 from common.files import write_atomically
 from common.transport import audio_endpoint, load_keys
+from common.weight_files import check_weight_files
 from deploy.group import mps, ports
 from deploy.group.mps import MpsError
 from deploy.group.supervision import CONFIG_FILE, die_with_parent, processes, programs, supervisor_config
@@ -78,12 +79,14 @@ def check(config: Config) -> None:
     """Find what would fail later, before anything is started.
 
     Raises:
-        CheckpointError: the checkpoint's metadata can't be used.
+        CheckpointError: the checkpoint's metadata can't be used, or a weight file is not whole.
         ConfigError, ValueError, OSError: directories or ports can't be used.
     """
     load_model_config(config.model_dir)
     load_codec_config(config.model_dir)
     load_generation_config(config.model_dir)
+    if "torch" in (config.ar_worker.executor, config.vocoder_worker.executor):
+        check_weight_files(config.model_dir)
     config.run_path.mkdir(parents=True, exist_ok=True)
     config.data_path.mkdir(parents=True, exist_ok=True)
     for name, _ in worker_names(config):

@@ -14,6 +14,7 @@ from common import config as configuration
 from common.checkpoint import CheckpointError, load_codec_config, load_model_config
 from common.config import ROOT, Config, ConfigError
 from common.transport import load_keys
+from common.weight_files import check_weight_files
 from deploy.group import serve
 
 
@@ -46,6 +47,9 @@ def main(arguments: Sequence[str], program: str = "shoal worker") -> int:
         role, name, config = parse(arguments, program)
         load_model_config(config.model_dir)
         load_codec_config(config.model_dir)
+        settings = config.ar_worker if role == "ar_worker" else config.vocoder_worker
+        if settings.executor == "torch":
+            check_weight_files(config.model_dir)
         config.run_path.mkdir(parents=True, exist_ok=True)
     except (ConfigError, CheckpointError, OSError) as error:
         print(f"shoal: {error}", file=sys.stderr)

@@ -26,6 +26,7 @@ from gateway.speech.served_model import ServedModel
 from gateway.voices import codes as codes_file
 from gateway.voices.catalogue import Catalogue, Recording, Visibility, Voice, check_room, taken
 from gateway.voices.clips import digest
+from gateway.voices.disk import writing
 from gateway.voices.ids import check_id
 
 log = logging.getLogger(__name__)
@@ -116,18 +117,19 @@ class Library:
         """Write a voice.
 
         Raises:
-            ApiError: as :meth:`check_new`.
+            ApiError: as :meth:`check_new`; 507 or 503 if the disk is full or can't be written.
         """
         folder = self._folders / uuid.uuid4().hex
-        folder.mkdir()
-        try:
-            size = self._write(folder, uploads)
-            new = self._row(voice, details, folder.name, size, uploads)
-            self._check_free(voice, "id")
-            self._catalogue.insert(new, self._most, self._most_bytes)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
+        with writing(self._folders):
+            try:
+                folder.mkdir()
+                size = self._write(folder, uploads)
+                new = self._row(voice, details, folder.name, size, uploads)
+                self._check_free(voice, "id")
+                self._catalogue.insert(new, self._most, self._most_bytes)
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
         self.changes += 1
         return new
 
@@ -151,7 +153,8 @@ class Library:
     def delete(self, voice: str, param: str) -> Voice:
         """Delete it; what it was. Raises ApiError: 400 for what is no id, 403 for a voice of the checkpoint, 404."""
         found = self._own(voice, param)
-        self._catalogue.delete(voice)
+        with writing(self._folders):
+            self._catalogue.delete(voice)
         self.changes += 1
         shutil.rmtree(self._folders / found.folder, ignore_errors=True)
         return found
@@ -187,6 +190,8 @@ class Library:
             write_atomically(self._folders / voice.folder / CODES, content)
         except FileNotFoundError:
             log.info("a voice was deleted while it was encoded anew")
+        except OSError as error:
+            log.warning("codes of a voice can't be saved, and are made again when needed: %s", error)
 
     def close(self) -> None:
         self._catalogue.close()
@@ -212,7 +217,9 @@ class Library:
 
     def _put(self, old: str, voice: Voice) -> Voice:
         changed = msgspec.structs.replace(voice, updated=time.time())
-        if not self._catalogue.replace(old, changed):
+        with writing(self._folders):
+            replaced = self._catalogue.replace(old, changed)
+        if not replaced:
             raise ApiError(404, "voice_not_found", f"voice {old!r} was deleted")
         self.changes += 1
         return changed

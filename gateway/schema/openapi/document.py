@@ -43,8 +43,9 @@ _PROBLEMS = {
     500: "The server failed.",
     501: "This server can't.",
     503: "Not ready, too busy, or shutting down.",
+    507: "The disk of the server is full.",
 }
-_WITH_RETRY = (429, 503)
+_WITH_RETRY = (429, 503, 507)
 _OF_BODIES = (400, 408, 413, 415)
 _OF_COUNTED = (400, 409, 429)  # of the Idempotency-Key, and of limits of a key
 

@@ -96,7 +96,7 @@ _CODES: Schema = {
 }
 _ALIVE = _json(replies.Status)
 _SPEECH_ERRORS = (429, 500, 503)
-_VOICE_ERRORS = (409, 429, 500, 503)
+_VOICE_ERRORS = (409, 429, 500, 503, 507)
 _NOT_CHANGED = Answer("The browser has it.", {})
 
 OPERATIONS: dict[tuple[str, str], Operation] = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import shutil
 import sqlite3
 from pathlib import Path
@@ -55,6 +57,65 @@ def test_what_was_written_is_what_is_read_by_the_next_process(tmp_path: Path) ->
     assert again.totals() == (1, voice.size)
     files = list((tmp_path / module.FOLDERS / voice.folder).iterdir())
     assert voice.size == sum(path.stat().st_size for path in files)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (errno.ENOSPC, 507, "insufficient_storage"),
+        (errno.EDQUOT, 507, "insufficient_storage"),
+        (errno.EROFS, 503, "storage_unavailable"),
+        (errno.EACCES, 503, "storage_unavailable"),
+        (errno.EIO, 503, "storage_unavailable"),
+    ],
+)
+def test_a_disk_that_takes_no_more_is_named_and_nothing_of_the_voice_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, status: int, code: str
+) -> None:
+    def fail(path: Path, data: bytes) -> None:
+        raise OSError(error, os.strerror(error), str(path))
+
+    voices = library(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_atomically", fail)
+        with pytest.raises(ApiError, match=re.escape(str(tmp_path))) as caught:
+            voices.add("anna", ANNA, [UPLOAD])
+    assert (caught.value.status, caught.value.code) == (status, code)
+    assert int(caught.value.headers["Retry-After"]) > 0
+    assert (folders(tmp_path), voices.ids()) == (0, [])
+    voices.add("anna", ANNA, [UPLOAD])
+
+
+@pytest.mark.parametrize(
+    ("pragma", "status"),
+    [("PRAGMA query_only = ON", 503), ("PRAGMA max_page_count = 1", 507)],
+    ids=["read-only", "full"],
+)
+def test_a_catalogue_that_can_t_be_written_is_named(tmp_path: Path, pragma: str, status: int) -> None:
+    voices = library(tmp_path)
+    voices.add("anna", ANNA, [UPLOAD])
+    voices._catalogue._database.execute(pragma)
+    long = Details("x" * 100_000)
+    for change in (
+        lambda: voices.add("ben", long, [UPLOAD]),
+        lambda: voices.edit("anna", long),
+        *([lambda: voices.delete("anna", "id")] if status == 503 else []),
+    ):
+        with pytest.raises(ApiError) as caught:
+            change()
+        assert caught.value.status == status
+    assert folders(tmp_path) == 1
+    assert voices.find("anna", "id").title == "Anna"
+
+
+def test_codes_that_can_t_be_saved_are_used_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    voices = library(tmp_path)
+    voice = voices.add("anna", ANNA, [UPLOAD])
+    monkeypatch.setattr(module, "write_atomically", fail)
+    voices.write_codes(voice, [CODES])
 
 
 def test_codes_that_are_handed_out_cannot_be_changed(tmp_path: Path) -> None:
@@ -120,7 +181,7 @@ def test_a_failed_write_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise OSError("no space left")
 
     monkeypatch.setattr(module, "write_atomically", full)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(ApiError, match="no space"):
         voices.add("anna", ANNA, [UPLOAD])
     assert (voices.ids(), folders(tmp_path)) == ([], 0)
 
