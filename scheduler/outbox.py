@@ -1,4 +1,4 @@
-"""What the core has to say, until the shell asks for it."""
+"""Outgoing messages of the core, collected until the shell sends them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from common.messages import AnyBody, Array
 
 
 class Outgoing(NamedTuple):
-    """A message to send: ``peer`` is an incarnation."""
+    """A message to send. ``peer``: the receiver's incarnation."""
 
     peer: str
     body: AnyBody
@@ -16,7 +16,7 @@ class Outgoing(NamedTuple):
 
 
 class Outbox:
-    """Messages in the order in which they were written; taken whenever the core has planned."""
+    """Messages in the order in which they were added."""
 
     def __init__(self) -> None:
         self._messages: list[Outgoing] = []
@@ -25,6 +25,6 @@ class Outbox:
         self._messages.append(Outgoing(peer, body, arrays or []))
 
     def take(self) -> list[Outgoing]:
-        """All there is, which is then no longer here."""
+        """Return all messages and empty the outbox."""
         messages, self._messages = self._messages, []
         return messages

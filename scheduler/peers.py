@@ -1,4 +1,4 @@
-"""Who is connected to the scheduler: registration, liveness, and the state of the group as gateways are told."""
+"""Connected peers: registration, liveness, and the group's state that gateways receive."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Peer(NamedTuple):
 
 
 class Peers:
-    """The peers by incarnation, and what became of each worker by name.
+    """The peers by incarnation, and the state of each worker by name.
 
-    ``workers``: names the group should have, and is not ready without. Others may join from elsewhere, and go.
+    ``workers``: names of the workers without which the group is not ready. Others may join from elsewhere and leave.
     """
 
     def __init__(self, workers: list[str]) -> None:
         self._peers: dict[str, Peer] = {}
-        self._heard: dict[str, float] = {}  # incarnation to the time of its last word
-        self._gone: dict[str, float] = {}  # likewise, by name, of workers that were lost
+        self._heard: dict[str, float] = {}  # incarnation to the time of its last message
+        self._gone: dict[str, float] = {}  # the same by name, of lost workers
         self._workers = frozenset(workers)
         self._states = dict.fromkeys(workers, "starting")
 
@@ -57,11 +57,11 @@ class Peers:
         self._heard[incarnation] = now
 
     def silent(self, now: float, bound: float) -> list[Peer]:
-        """Peers that have not said a word for ``bound`` seconds."""
+        """Peers that have sent nothing for ``bound`` seconds."""
         return [peer for peer in self if now - self._heard[peer.incarnation] > bound]
 
     def ages(self, now: float) -> dict[str, float]:
-        """How long ago each peer was heard, by name, lost ones too. May be asked from another thread."""
+        """Seconds since each peer was heard, by name, including lost ones. Safe to call from another thread."""
         heard = list(self._gone.items()) + [(peer.name, self._heard.get(peer.incarnation, now)) for peer in self]
         return {name: max(0.0, now - last) for name, last in heard}
 
@@ -69,7 +69,7 @@ class Peers:
         self._note(self._peers[incarnation].name, "leaving")
 
     def remove(self, incarnation: str, state: str) -> None:
-        """Forget a peer; the name of a worker the group should have keeps a state until it registers anew."""
+        """Remove a peer; the name of a required worker keeps a state until it registers anew."""
         peer = self._peers.pop(incarnation)
         heard = self._heard.pop(incarnation)
         if peer.name in self._workers:

@@ -1,4 +1,4 @@
-"""The thin shell around the core: it receives events, hands them to the core, and sends what the core plans.
+"""The shell around the core: receives messages, passes them to the core as events, and sends what the core plans.
 
 One thread. It sleeps in poll until a message, a signal, the next ping or a deadline.
 """
@@ -48,11 +48,12 @@ from common.messages import (
 from common.process import Process, begin_to_serve, wake_on_signals
 from common.transport import Context, PeerGoneError
 from scheduler.core import Scheduler
+from scheduler.lifecycle.results import ProtocolError
 from scheduler.observe.journal import Journal
 from scheduler.observe.metrics import SchedulerMetrics
+from scheduler.observer import Observers
 from scheduler.peers import Peers
-from scheduler.resources.capacity import capacity, conflicts
-from scheduler.results import ProtocolError
+from scheduler.workers.capacity import capacity, conflicts
 
 PING_INTERVAL = 0.25  # seconds; also how soon a lost peer is noticed
 MESSAGES_PER_ROUND = 256
@@ -61,7 +62,7 @@ log = logging.getLogger(__name__)
 
 
 class Shell:
-    """Run with :meth:`run`, until drained."""
+    """The scheduler process: :meth:`run` serves until drained."""
 
     def __init__(self, process: Process, context: Context) -> None:
         self._process = process
@@ -70,7 +71,7 @@ class Shell:
         frame_seconds = 1.0 / load_codec_config(process.config.model_dir).frame_rate
         journal = Journal(process.config.debug.requests, process.config.debug.events)
         process.pages[timeline.PAGE] = journal.page
-        self._core = Scheduler(self._settings, frame_seconds, metrics, journal)
+        self._core = Scheduler(self._settings, frame_seconds, Observers(journal, metrics))
         self._peers = Peers([name for name, _ in worker_names(process.config)])
         self._received = 0  # messages in the newest round
         metrics.watch(self._core, lambda: self._peers.ages(time.monotonic()), lambda: self._received)
@@ -96,7 +97,7 @@ class Shell:
         }
 
     def run(self) -> None:
-        """Serve until a signal, then until all is done, at the latest until the drain bound."""
+        """Serve until a signal, then until everything is done or ``scheduler.drain_timeout`` has passed."""
         self._watch_signals()
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
@@ -147,7 +148,7 @@ class Shell:
     # Messages --------------------------------------------------------------------------------------------------------
 
     def _receive(self) -> None:
-        """All that has come; but a step that was answered is followed by the next one before the rest is read."""
+        """Handle the messages that have come, but stop at a step's result: the next step is sent before the rest."""
         self._received = 0
         while self._received < MESSAGES_PER_ROUND and (frames := transport.receive(self._socket)) is not None:
             self._received += 1
@@ -155,19 +156,19 @@ class Shell:
                 break
 
     def _on_frames(self, frames: list[zmq.Frame]) -> bool:
-        """Handle a message; whether it was the answer to a step."""
+        """Handle a message; returns whether it was a step's result."""
         try:
             message = unpack(frames[1:])
         except MessageError:
             log.exception("dropped a message")
             return False
         if bytes(frames[0].buffer) != message.source.encode():
-            log.warning("dropped a message that names another sender")
+            log.warning("dropped a message with another sender's name")
         elif isinstance(message.body, GatewayHello | ArWorkerHello | VocoderWorkerHello):
             if transport.key_owner(frames) in (None, message.body.name):
                 self._register(message.source, message.body)
             else:
-                log.warning("refused a peer that has the key of another", extra={"peer": message.body.name})
+                log.warning("refused a peer with the key of another one", extra={"peer": message.body.name})
         elif message.target != self._process.incarnation:
             log.debug("dropped a message for an earlier scheduler")
         elif message.source in self._peers:
@@ -178,7 +179,7 @@ class Shell:
         return False
 
     def _disown(self, source: str) -> None:
-        """Answer a peer that was given up, and is still alive."""
+        """Answer a peer that was given up and is still alive: it must register anew."""
         with contextlib.suppress(PeerGoneError):
             transport.send(self._socket, pack(Disowned(), source=self._process.incarnation, target=source), source)
 
@@ -187,7 +188,7 @@ class Shell:
         try:
             self._handlers[type(message.body)](message.source, message.body, message.arrays)
         except (ProtocolError, KeyError, ValueError, TypeError, IndexError):
-            # What this peer says can't be trusted any more: it starts anew, and so do we with it.
+            # The peer's state is no longer known: both sides start over.
             log.exception("peer broke the protocol", extra={"body": type(message.body).__name__})
             self._lose(message.source)
 
@@ -207,11 +208,11 @@ class Shell:
         self._tell_gateways()
 
     def _tell_capacity(self) -> None:
-        """What the group can serve at a time, for whoever reads the log."""
+        """Log what the group can serve at a time."""
         ar_workers, vocoders = self._core.ar_workers.values(), self._core.vocoders.values()
-        there = capacity(ar_workers, vocoders)
-        log.info("capacity", extra={"streams": there.streams, **there._asdict()})
-        for conflict in conflicts(there, ar_workers, self._settings):
+        available = capacity(ar_workers, vocoders)
+        log.info("capacity", extra={"streams": available.streams, **available._asdict()})
+        for conflict in conflicts(available, ar_workers, self._settings):
             log.warning(conflict)
 
     def _on_credit(self, source: str, body: Credit, arrays: list[Array]) -> None:
@@ -258,7 +259,7 @@ class Shell:
 
     def _carry_out(self) -> None:
         self._lost_some = True
-        while self._lost_some:  # a peer found lost by sending to it is news for the core
+        while self._lost_some:  # a peer found lost while sending changes the core's plan
             self._lost_some = False
             for peer, body, arrays in self._core.plan(time.monotonic()):
                 self._send(peer, body, arrays)

@@ -1,8 +1,7 @@
-"""What the scheduler remembers of its recent work, for gateways that ask: bounded, and one record per step or call."""
+"""Journal of recent requests, steps and calls, for gateways that ask. Bounded; one record per step or call."""
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -10,80 +9,76 @@ from typing import TypeVar
 
 from common import timeline
 from common.timeline import CallItem, CallRecord, Recent, RequestRecord, StepRecord
+from scheduler.observer import Observer
 from scheduler.requests.request import Request
-from scheduler.resources.workers import ArWorker, Call, Step, VocoderWorker
+from scheduler.workers.ar_worker import ArWorker, Step
+from scheduler.workers.vocoder_worker import Call, VocoderWorker
 
 T = TypeVar("T", StepRecord, CallRecord)
 
 
-class Journal:
+class Journal(Observer):
     """Written by the core; :meth:`recent` and :meth:`page` may be called from any thread.
 
-    ``requests``: ended ones that are kept; ``events``: steps, and as many calls. ``clock``: of the times that the core
-    hands in; the core itself has none.
+    ``requests``: ended ones to keep; ``events``: steps to keep, and as many calls. ``clock``: the clock of the times
+    that the core passes; the core itself has none.
     """
 
     def __init__(self, requests: int = 256, events: int = 4096, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._numbers = itertools.count(1)
         self._open: dict[int, RequestRecord] = {}
         self._ended: deque[RequestRecord] = deque(maxlen=requests)
         self._steps: deque[StepRecord] = deque(maxlen=events)
         self._calls: deque[CallRecord] = deque(maxlen=events)
 
-    # What the core tells ---------------------------------------------------------------------------------------------
+    # Events ----------------------------------------------------------------------------------------------------------
 
     def queued(self, request: Request) -> None:
-        """A request was accepted."""
-        request.record.number = next(self._numbers)
-        self._open[request.record.number] = request.record
+        self._open[request.number] = RequestRecord(request.number, request.id, request.arrived, request.prompt_tokens)
 
-    def admitted(self, request: Request, now: float) -> None:
-        """A request left the queue; what of its prompt was in the prefix cache counts as prefilled already."""
-        record = request.record
-        record.admitted, record.cached_tokens = now, request.prefilled
-        record.ar_worker = "" if request.ar is None else request.ar.name
-        record.vocoder_worker = "" if request.vocoder is None else request.vocoder.name
+    def admitted(self, request: Request, worker: str, vocoder: str, cached_tokens: int, now: float) -> None:
+        record = self._open[request.number]
+        record.admitted, record.cached_tokens = now, cached_tokens
+        record.ar_worker, record.vocoder_worker = worker, vocoder
 
     def stepped(self, worker: ArWorker, step: Step, seconds: float, now: float) -> None:
-        """A step was answered. Before the worker counts as having done so."""
         began = max(step.sent, worker.answered)
-        for request in step.prompts:
-            if request.record.prefill is None:
-                request.record.prefill = began
-        drawn = [request.record.number for request, _, _ in step.rows]
-        prompts = [request.record.number for request in step.prompts]
-        record = StepRecord(worker.name, step.number, began, now, seconds, step.prefill_tokens, drawn, prompts)
-        self._steps.append(record)
+        prompts = [request.number for request in step.prompts]
+        for number in prompts:
+            record = self._open.get(number)
+            if record is not None and record.prefill is None:
+                record.prefill = began
+        drawn = [row.sequence.request.number for row in step.rows]
+        self._steps.append(
+            StepRecord(worker.name, step.number, began, now, seconds, step.prompt_tokens, drawn, prompts)
+        )
 
     def prefilled(self, request: Request, now: float) -> None:
-        """A request's prompt is done: its first frame was drawn, or its end."""
-        request.record.first_codes = now
+        self._open[request.number].first_codes = now
 
     def called(self, worker: VocoderWorker, call: Call, seconds: float, now: float) -> None:
-        """The call at work was answered. Before the core counts its frames as delivered."""
         items = []
-        for request, frame in call.spoken:
-            record = request.record
-            record.first_call = call.sent if record.first_call is None else record.first_call
-            record.sounded, record.calls, record.frames = now, record.calls + 1, request.frames
-            items.append(CallItem(record.number, request.delivered, frame - request.delivered))
+        for request, frame in call.items:
+            delivered = request.playback.delivered
+            items.append(CallItem(request.number, delivered, frame - delivered))
+            record = self._open.get(request.number)
+            if record is not None:
+                record.first_call = call.sent if record.first_call is None else record.first_call
+                record.sounded, record.calls, record.frames = now, record.calls + 1, request.frames
         self._calls.append(CallRecord(worker.name, call.number, worker.began, now, seconds, items))
 
     def generated(self, request: Request) -> None:
-        """All frames of a request are here."""
-        request.record.generated = self._clock()
+        self._open[request.number].generated = self._clock()
 
     def ended(self, request: Request) -> None:
-        """Nothing more will be heard of a request."""
-        record = self._open.pop(request.record.number)
+        record = self._open.pop(request.number)
         record.ended, record.reason, record.frames = self._clock(), request.reason, request.frames
         self._ended.append(record)
 
-    # Who asks --------------------------------------------------------------------------------------------------------
+    # Queries ---------------------------------------------------------------------------------------------------------
 
     def recent(self, since: float, until: float, work: bool) -> Recent:
-        """What was under way between two times; the steps and calls only with ``work``."""
+        """Requests under way between two times and, with ``work``, the steps and calls."""
         # Copies made at once, while the core goes on.
         records = [*list(self._ended), *list(self._open.values())]
         requests = [
@@ -97,7 +92,7 @@ class Journal:
         """The reply at :data:`common.timeline.PAGE`.
 
         Raises:
-            ValueError, KeyError: no window of time.
+            ValueError, KeyError: the parameters are not a window of time.
         """
         since, until = float(parameters["since"]), float(parameters["until"])
         return timeline.encode(self.recent(since, until, timeline.WORK in parameters))

@@ -1,4 +1,4 @@
-"""The scheduler's metrics."""
+"""Metrics of the scheduler: counts events of the core, and reads its state when scraped."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ from common.metrics import (
     Values,
 )
 from scheduler.core import Scheduler
-from scheduler.observe.observer import Observer
+from scheduler.observer import Observer
+from scheduler.requests.request import Request
 from scheduler.resources.pages import PagePool
 from scheduler.resources.slots import SlotPool
+from scheduler.workers.ar_worker import ArWorker, Step
+from scheduler.workers.vocoder_worker import Call, VocoderWorker
 
 
 class SchedulerMetrics(Observer):
-    """Counts what the core tells, and shows its state when asked."""
+    """Declares the families in ``registry``; :meth:`watch` adds those that read the core's state."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.families = Families(registry)
@@ -89,10 +92,10 @@ class SchedulerMetrics(Observer):
         self._queues = computed(QUEUE_MESSAGES, QUEUE_MESSAGES_HELP, "link")
 
     def watch(self, core: Scheduler, ages: Values, received: Callable[[], int]) -> None:
-        """Export the state of the core, how long ago each peer was heard, and the messages of the newest round."""
+        """Export the core's state. ``ages``: seconds since each peer was heard; ``received``: messages last read."""
         self._running.set_function(lambda: len(core.requests))
         self._waiting.set_function(lambda: len(core.waiting))
-        self._clips.set_function(lambda: len(core.encodes))
+        self._clips.set_function(lambda: len(core.clips))
         self._leaks.set_function(lambda: len(core.leaks()) if core.idle() else 0)
         self._usage.set_function(lambda: _usage(_pools(core)))
         self._pages.values = lambda: _pages(_pools(core))
@@ -101,33 +104,38 @@ class SchedulerMetrics(Observer):
         self._ages.values = ages
         self._queues.values = lambda: {"from_peers": received()}
 
-    def admitted(self, waited: float, prompt_tokens: int, cached_tokens: int) -> None:
-        self._queue_time.observe(waited)
-        self._cache_queries.inc(prompt_tokens)
+    def admitted(self, request: Request, worker: str, vocoder: str, cached_tokens: int, now: float) -> None:
+        self._queue_time.observe(now - request.arrived)
+        self._cache_queries.inc(request.prompt_tokens)
         self._cache_hits.inc(cached_tokens)
 
-    def prefilled(self, seconds: float) -> None:
-        self._prefill_time.observe(seconds)
+    def prefilled(self, request: Request, now: float) -> None:
+        assert request.admitted_at is not None, "only admitted requests are prefilled"
+        self._prefill_time.observe(now - request.admitted_at)
 
-    def stalled(self) -> None:
+    def stalled(self, request: Request) -> None:
         self._stalls.inc()
 
-    def recovered(self) -> None:
+    def recovered(self, request: Request) -> None:
         self._recoveries.inc()
 
-    def ended(self, reason: FinishReason) -> None:
-        self._finished[reason].inc()
+    def refused(self, request: Request) -> None:
+        self._finished["rejected"].inc()
 
-    def stepped(self, duration: float, rows: int, prefill_tokens: int) -> None:
-        (self._prefill_step if prefill_tokens else self._decode_step).observe(duration)
-        self._step_rows.observe(rows)
-        self._prefill.inc(prefill_tokens)
-        self._frames.inc(rows)
+    def ended(self, request: Request) -> None:
+        assert request.reason is not None, "a request ends for a reason"
+        self._finished[request.reason].inc()
 
-    def called(self, duration: float, streams: int, frames: int) -> None:
-        self._call.observe(duration)
-        self._call_size.observe(streams)
-        self._vocoded.inc(frames)
+    def stepped(self, worker: ArWorker, step: Step, seconds: float, now: float) -> None:
+        (self._prefill_step if step.prompt_tokens else self._decode_step).observe(seconds)
+        self._step_rows.observe(len(step.rows))
+        self._prefill.inc(step.prompt_tokens)
+        self._frames.inc(len(step.rows))
+
+    def called(self, worker: VocoderWorker, call: Call, seconds: float, now: float) -> None:
+        self._call.observe(seconds)
+        self._call_size.observe(len(call.items))
+        self._vocoded.inc(call.frames)
 
 
 def _pools(core: Scheduler) -> list[PagePool]:

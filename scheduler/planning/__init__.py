@@ -1,1 +1,4 @@
-"""Plans: which rows go into the next AR step, which frames into the next vocoder call, and what they cost."""
+"""Decisions: admission, placement, the rows of the next AR step, the frames of the next vocoder call.
+
+What happens to a request afterwards (results, losses, its end) belongs in ``lifecycle``.
+"""

@@ -1,4 +1,4 @@
-"""Planning a vocoder call: whose frames become sound now, and how many of them."""
+"""Planning of a vocoder call: the streams whose frames become sound now, and how many of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from common.config import Scheduler as Settings
 from common.messages import Array, DecodeItem, DecodePlan
 from scheduler.planning.policy import Policy
-from scheduler.requests.request import Request
-from scheduler.resources.workers import Call, VocoderWorker
+from scheduler.workers.pool import WorkerPool
+from scheduler.workers.vocoder_worker import Call, CallItem, Stream, VocoderWorker
 
 
 class PlannedCall(NamedTuple):
@@ -18,26 +18,44 @@ class PlannedCall(NamedTuple):
     arrays: list[Array]  # codes int16 [frames, 10]
 
 
-def plan_call(worker: VocoderWorker, settings: Settings, policy: Policy, now: float, window: int) -> PlannedCall | None:
-    """The worker's next call, or None while nobody has a chunk ready.
+class CallPlanner:
+    """Plans calls. ``window``: frames that may be with a client unread."""
 
-    ``window``: frames that may be with a client unread.
-    """
-    ready = [request for request in worker.requests.values() if _ready(request, worker, policy, now, window)]
-    if not ready:
-        return None
-    ready.sort(key=lambda request: policy.urgency(request, now))
-    call = _Builder(worker, settings, now, window)
-    for request in ready:
-        call.add(request, settings.max_call_frames)
-    due, filled = call.frames, policy.filled(worker)
-    if call.frames < filled:
-        # Others follow at the price of their frames; a call of their own would cost its base as well.
-        chosen = set(ready)
-        others = [request for request in worker.requests.values() if request not in chosen]
-        for request in sorted(others, key=lambda request: policy.urgency(request, now)):
-            call.add(request, filled)
-    return call.finish(due)
+    def __init__(self, pool: WorkerPool, settings: Settings, policy: Policy, window: int) -> None:
+        self._pool, self._settings, self._policy, self._window = pool, settings, policy, window
+
+    def plan(self, worker: VocoderWorker, now: float) -> PlannedCall | None:
+        """Plan the worker's next call; None while no stream has a chunk ready."""
+        ready = [stream for stream in worker.streams.values() if self._ready(stream, now)]
+        if not ready:
+            return None
+        policy = self._policy
+        ready.sort(key=lambda stream: policy.urgency(stream.request, now))
+        call = _Builder(worker, self._settings, now, self._window)
+        for stream in ready:
+            call.add(stream, self._settings.max_call_frames)
+        due, target = call.frames, policy.fill_target(worker)
+        if call.frames < target:
+            # Other streams follow at the price of their frames; a call of their own would cost its base as well.
+            chosen = {stream.request.id for stream in ready}
+            others = [stream for stream in worker.streams.values() if stream.request.id not in chosen]
+            for stream in sorted(others, key=lambda stream: policy.urgency(stream.request, now)):
+                call.add(stream, target)
+        return call.finish(due)
+
+    def _ready(self, stream: Stream, now: float) -> bool:
+        request, playback = stream.request, stream.request.playback
+        frames = request.unsent
+        if frames <= 0:
+            return False
+        if playback.sent < playback.delivered:
+            return True  # rebuilds the state that a lost worker had
+        room = playback.read + self._window - playback.sent
+        if frames > room:  # the client leaves no room for more
+            return room > 0
+        if request.generated or request.resting:
+            return True
+        return self._policy.due(request, frames, stream.worker, self._pool.step_seconds(request), now)
 
 
 class _Builder:
@@ -47,42 +65,29 @@ class _Builder:
         self.worker, self.settings, self.now, self.window = worker, settings, now, window
         self.items: list[DecodeItem] = []
         self.codes: list[Array] = []
-        self.spoken: list[tuple[Request, int]] = []
+        self.ends: list[CallItem] = []
         self.frames = 0
 
-    def add(self, request: Request, most: int) -> None:
-        """Put a stream's next frames into the call, as far as its client's reading and ``most`` frames in all allow."""
-        room = min(self.window + request.read - request.handed, most - self.frames)
-        frames = min(request.unspoken, self.settings.max_chunk, room)
+    def add(self, stream: Stream, most: int) -> None:
+        """Add a stream's next frames, as far as its client's reading and ``most`` frames in all allow."""
+        request, playback = stream.request, stream.request.playback
+        room = min(self.window + playback.read - playback.sent, most - self.frames)
+        frames = min(request.unsent, self.settings.max_chunk, room)
         if frames <= 0:
             return
-        assert request.vocoder_lease is not None, "an admitted stream has a vocoder slot"
-        first, slot = request.handed, request.vocoder_lease.slot
-        reset, heard = first == 0, request.delivered
-        self.items.append(DecodeItem(request.id, request.gateway, slot, first, frames, reset, heard))
-        self.codes.append(request.codes(first, frames))
-        request.handed += frames
-        request.asked_sound = self.now
-        self.worker.unspoken -= frames
-        self.spoken.append((request, request.handed))
+        first, slot = playback.sent, stream.lease.slot
+        reset = first == 0
+        item = DecodeItem(request.id, request.gateway, slot, first, frames, reset, playback.delivered)
+        self.items.append(item)
+        self.codes.append(request.history.codes(first, frames))
+        playback.send(frames, self.now)
+        self.worker.unsent -= frames
+        self.ends.append(CallItem(request, playback.sent))
         self.frames += frames
 
     def finish(self, due: int) -> PlannedCall:
         worker = self.worker
-        call = Call(worker.calls, self.spoken, self.frames, due, self.now)
+        call = Call(worker.calls, self.ends, self.frames, due, self.now)
         worker.in_flight.append(call)
         worker.calls += 1
         return PlannedCall(DecodePlan(call.number, self.items), [np.concatenate(self.codes)])
-
-
-def _ready(request: Request, worker: VocoderWorker, policy: Policy, now: float, window: int) -> bool:
-    frames = request.frames - request.handed
-    if frames <= 0:
-        return False
-    if request.handed < request.delivered:
-        return True  # the state of a lost worker is made anew
-    room = request.read + window - request.handed
-    if frames > room:  # all that the client leaves room for
-        return room > 0
-    ended = request.reason is not None or request.resting_since is not None
-    return ended or policy.due(request, frames, worker, now)

@@ -1,7 +1,7 @@
-"""The policies of the one loop: who is admitted, who decodes in a step, how much sound is made at a time.
+"""The policies: which requests a worker admits, which ones decode in a step, and how large vocoder chunks are.
 
-``playback`` (the default) knows how much sound each listener has left; ``fcfs`` is plain continuous batching with
-chunks of a fixed size; ``fixed`` is static batching: a batch is admitted only when the one before has ended.
+``playback`` (the default) knows how much sound each listener has buffered; ``fcfs`` is plain continuous batching with
+chunks of a fixed size; ``fixed`` is static batching: a batch is admitted only when the previous one has ended.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from typing import NamedTuple, Protocol
 
 from common.config import Scheduler as Settings
 from scheduler.requests.request import Request
-from scheduler.resources.workers import ArWorker, VocoderWorker
+from scheduler.workers.ar_worker import ArWorker, Sequence
+from scheduler.workers.vocoder_worker import VocoderWorker
 
-SAFETY = 1.5  # how much longer than expected a step or a call may take
-FILLED = 0.5  # of the largest call
-RESERVE_SHARE = 0.5  # of the listener's reserve, which the next chunk should last; larger ones make others wait
-PARKING_GAIN = 0.1  # of a step's time, for which those far ahead sit out
-LAST_CHUNK_SECONDS = 0.5  # of reserve of which others need no more, for a reply to be over
-STARVATION_SECONDS = 1.0  # a request without a clock is served after so long as if it were silent
+SAFETY = 1.5  # margin: a step or a call may take this many times as long as expected
+FILL_SHARE = 0.5  # share of the largest call up to which calls are filled
+BUFFER_SHARE = 0.5  # share of the listener's buffer that the next chunk should last; larger chunks make others wait
+PARKING_GAIN = 0.1  # share of a step's time that parking must save
+LAST_CHUNK_SECONDS = 0.5  # listeners with this much buffered yield to a reply's last chunk, which ends the reply
+STARVATION_SECONDS = 1.0  # a request without a playback clock becomes urgent after this long
 
 
 class Situation(NamedTuple):
-    """What a step's choice depends on besides its candidates."""
+    """Circumstances of a step's choice besides its candidates."""
 
     now: float
     prefill_rows: int  # rows and positions that prompts take in this step
@@ -36,38 +37,38 @@ class Policy(Protocol):
     def may_admit(self, worker: ArWorker) -> bool:
         """Whether the worker takes new requests now."""
 
-    def choose(self, worker: ArWorker, candidates: list[Request], situation: Situation) -> list[Request]:
-        """Who of those with a frame to draw decodes in this step, in what order."""
+    def choose(self, worker: ArWorker, candidates: list[Sequence], situation: Situation) -> list[Sequence]:
+        """Choose and order the sequences that decode in this step."""
 
-    def due(self, request: Request, frames: int, vocoder: VocoderWorker, now: float) -> bool:
-        """Whether so many frames of a stream are enough for the next vocoder call."""
+    def due(self, request: Request, frames: int, vocoder: VocoderWorker, step_seconds: float, now: float) -> bool:
+        """Whether this many unsent frames are enough for the next call. ``step_seconds``: of the request's worker."""
 
-    def filled(self, vocoder: VocoderWorker) -> int:
-        """Frames to which a call is filled with what others have, though it is not due."""
+    def fill_target(self, vocoder: VocoderWorker) -> int:
+        """Frames up to which a call is filled with frames that are not due yet."""
 
     def urgency(self, request: Request, now: float) -> tuple[float, ...]:
-        """Whose chunk is made first: ascending."""
+        """Sort key of chunks: the smallest is vocoded first."""
 
 
 class Fcfs:
-    """First come, first served. ``batchwise``: a new batch only when the last one has ended."""
+    """First come, first served. ``batchwise``: admit a new batch only when the previous one has ended."""
 
     def __init__(self, settings: Settings, batchwise: bool) -> None:
         self._settings = settings
         self._batchwise = batchwise
 
     def may_admit(self, worker: ArWorker) -> bool:
-        if not self._batchwise or not worker.requests:
-            worker.filling = True
-        return worker.filling
+        if not self._batchwise or not worker.sequences:
+            worker.batch_open = True
+        return worker.batch_open
 
-    def choose(self, worker: ArWorker, candidates: list[Request], situation: Situation) -> list[Request]:
+    def choose(self, worker: ArWorker, candidates: list[Sequence], situation: Situation) -> list[Sequence]:
         return candidates[: max(0, self._settings.max_batch - situation.prefill_rows)]
 
-    def due(self, request: Request, frames: int, vocoder: VocoderWorker, now: float) -> bool:
+    def due(self, request: Request, frames: int, vocoder: VocoderWorker, step_seconds: float, now: float) -> bool:
         return frames >= self._settings.chunk
 
-    def filled(self, vocoder: VocoderWorker) -> int:
+    def fill_target(self, vocoder: VocoderWorker) -> int:
         return 0
 
     def urgency(self, request: Request, now: float) -> tuple[float, ...]:
@@ -75,9 +76,9 @@ class Fcfs:
 
 
 class Playback:
-    """Serves first who has no sound yet, then whose sound runs out soonest.
+    """Serves first the requests without sound, then those whose buffer runs dry soonest.
 
-    A stream well ahead of its listener sits out a step only if somebody else gains by it.
+    A stream well ahead of its listener sits out a step (is parked) only if another request gains by it.
     """
 
     def __init__(self, settings: Settings, frame_seconds: float) -> None:
@@ -87,59 +88,63 @@ class Playback:
     def may_admit(self, worker: ArWorker) -> bool:
         return True
 
-    def choose(self, worker: ArWorker, candidates: list[Request], situation: Situation) -> list[Request]:
+    def choose(self, worker: ArWorker, candidates: list[Sequence], situation: Situation) -> list[Sequence]:
         settings = self._settings
-        slacks = {request.id: self._slack(request, situation.now) for request in candidates}
-        behind = [request for request in candidates if not settings.park_seconds <= slacks[request.id] < math.inf]
-        chosen = behind if self._parking_pays(worker, len(behind), len(candidates), situation) else candidates
+        slacks = {sequence.request.id: self._slack(sequence, situation.now) for sequence in candidates}
+        needy = [
+            sequence for sequence in candidates if not settings.park_seconds <= slacks[sequence.request.id] < math.inf
+        ]
+        chosen = needy if self._parking_pays(worker, len(needy), len(candidates), situation) else candidates
         room = max(0, settings.max_batch - situation.prefill_rows)
         silent = situation.prefill_tokens > 0 or -math.inf in slacks.values()
         if len(chosen) > room or silent:
-            chosen = sorted(chosen, key=lambda request: slacks[request.id])
+            chosen = sorted(chosen, key=lambda sequence: slacks[sequence.request.id])
         if silent and not self._pages_are_scarce(worker):
-            chosen = self._lean(worker, chosen, slacks, situation)
+            chosen = self._shrink(worker, chosen, slacks, situation)
         return chosen[:room]
 
-    def due(self, request: Request, frames: int, vocoder: VocoderWorker, now: float) -> bool:
-        """For a listener first the smallest chunk that lasts until the second is there, then half of the reserve, or
-        all of it where there is no other stream."""
+    def due(self, request: Request, frames: int, vocoder: VocoderWorker, step_seconds: float, now: float) -> bool:
+        """First the smallest chunk that lasts until the second is there, then half of the listener's buffer.
+
+        The whole buffer if there is no other stream. Files wait for a full call.
+        """
         settings = self._settings
         if frames >= settings.max_chunk:
             return True
-        if not request.streaming:  # nobody waits for this chunk: a call is worth it when it is full
-            return vocoder.unspoken >= settings.max_call_frames
+        if not request.streaming:
+            return vocoder.unsent >= settings.max_call_frames
         sound_end = self._sound_end(request, now)
         if sound_end is not None:
-            share = RESERVE_SHARE if len(vocoder.requests) > 1 else 1.0
+            share = BUFFER_SHARE if len(vocoder.streams) > 1 else 1.0
             return frames >= settings.min_chunk and share * (sound_end - now) < (frames + 1) * self._frame
-        step = request.ar.step_seconds.value if request.ar is not None else 0.0
         call = vocoder.call_seconds.value
-        return frames >= first_chunk(step, call, self._frame, settings.min_chunk, settings.max_first_chunk)
+        return frames >= first_chunk(step_seconds, call, self._frame, settings.min_chunk, settings.max_first_chunk)
 
-    def filled(self, vocoder: VocoderWorker) -> int:
+    def fill_target(self, vocoder: VocoderWorker) -> int:
         """A vocoder that can hardly keep up saves the base cost of small calls."""
-        return int(FILLED * self._settings.max_call_frames) if vocoder.saturated else 0
+        return int(FILL_SHARE * self._settings.max_call_frames) if vocoder.saturated else 0
 
     def urgency(self, request: Request, now: float) -> tuple[float, ...]:
         if not request.streaming:
-            waited = now - request.asked_sound >= STARVATION_SECONDS
-            return (-math.inf if waited else math.inf, request.arrived)
+            starved = now - request.playback.last_sent_at >= STARVATION_SECONDS
+            return (-math.inf if starved else math.inf, request.arrived)
         sound_end = self._sound_end(request, now)
         if sound_end is not None and request.generated:
             sound_end = min(sound_end, now + LAST_CHUNK_SECONDS)
         return (-math.inf if sound_end is None else sound_end, request.arrived)
 
     def _sound_end(self, request: Request, now: float) -> float | None:
-        """When all sound that was asked for will have been played; None before any was."""
-        asked = max(0, request.handed - request.delivered)
-        if request.play_end is None and not asked:
+        """When all sound sent to the vocoder will have been played; None before any was."""
+        playback = request.playback
+        on_its_way = max(0, playback.sent - playback.delivered)
+        if playback.play_end is None and not on_its_way:
             return None
-        return (now if request.play_end is None else request.play_end) + asked * self._frame
+        return (now if playback.play_end is None else playback.play_end) + on_its_way * self._frame
 
-    def _parking_pays(self, worker: ArWorker, behind: int, all_: int, situation: Situation) -> bool:
-        """Whether somebody gains if those far ahead sit out: the step is too full, or is over clearly sooner."""
-        others = behind + situation.prefill_rows
-        if behind == all_ or self._pages_are_scarce(worker) or not (others or situation.queued):
+    def _parking_pays(self, worker: ArWorker, needy: int, all_: int, situation: Situation) -> bool:
+        """Whether somebody gains if those far ahead sit out: the step is too full, or ends clearly sooner."""
+        others = needy + situation.prefill_rows
+        if needy == all_ or self._pages_are_scarce(worker) or not (others or situation.queued):
             return False
         if all_ + situation.prefill_rows > self._settings.max_batch:
             return True
@@ -148,22 +153,27 @@ class Playback:
         return shorter <= (1 - PARKING_GAIN) * worker.step_cost.predict(all_ + situation.prefill_rows, tokens)
 
     def _pages_are_scarce(self, worker: ArWorker) -> bool:
-        """Then who is ahead should end soon, and free its pages."""
+        """Whether streams far ahead should rather end soon, and free their pages."""
         return worker.pages.available < self._settings.kv_reserve * worker.pages.size
 
-    def _slack(self, request: Request, now: float) -> float:
-        """Seconds the listener can go on with all frames generated; who has no clock comes last, but not for ever."""
-        if request.streaming:
-            if request.play_end is None:
-                return -math.inf
-            return request.play_end - now + (request.frames - request.delivered) * self._frame
-        return -math.inf if now - request.asked >= STARVATION_SECONDS else math.inf
+    def _slack(self, sequence: Sequence, now: float) -> float:
+        """Seconds for which the listener can play all frames generated so far.
 
-    def _lean(
-        self, worker: ArWorker, chosen: list[Request], slacks: dict[str, float], situation: Situation
-    ) -> list[Request]:
-        """While somebody is silent: without those far ahead, if the step's cost falls nearly as much as its size."""
-        needy = [request for request in chosen if slacks[request.id] < self._settings.lean_seconds]
+        Files have no playback clock: they come last until they are starved.
+        """
+        request = sequence.request
+        if request.streaming:
+            playback = request.playback
+            if playback.play_end is None:
+                return -math.inf
+            return playback.play_end - now + (request.history.frames - playback.delivered) * self._frame
+        return -math.inf if now - sequence.last_planned_at >= STARVATION_SECONDS else math.inf
+
+    def _shrink(
+        self, worker: ArWorker, chosen: list[Sequence], slacks: dict[str, float], situation: Situation
+    ) -> list[Sequence]:
+        """While somebody has no sound: leave out those ahead, if the step's cost falls nearly as much as its size."""
+        needy = [sequence for sequence in chosen if slacks[sequence.request.id] < self._settings.lean_seconds]
         few, many = len(needy) + situation.prefill_rows, len(chosen) + situation.prefill_rows
         if not 0 < few < many:
             return chosen
@@ -173,9 +183,10 @@ class Playback:
 
 
 def first_chunk(step_seconds: float, call_seconds: float, frame_seconds: float, least: int, most: int) -> int:
-    """Frames of the first chunk: its sound must last until the second, as large or of ``least`` frames, is there.
+    """Frames of the first chunk: its sound must last until the second one, of at least ``least`` frames, is there.
 
-    n * frame >= max(n, least) * step + 2 calls (one may be under way), steps with a margin; at most ``most``.
+    The smallest n with n * frame >= max(n, least) * step + 2 calls (one may be at work), steps with a margin; at most
+    ``most``.
     """
     step = SAFETY * step_seconds
     for frames in range(1, most):
@@ -185,7 +196,7 @@ def first_chunk(step_seconds: float, call_seconds: float, frame_seconds: float, 
 
 
 def make_policy(settings: Settings, frame_seconds: float) -> Policy:
-    """The policy that the configuration names."""
+    """Make the configured policy."""
     if settings.policy == "playback":
         return Playback(settings, frame_seconds)
     return Fcfs(settings, batchwise=settings.policy == "fixed")

@@ -1,4 +1,4 @@
-"""Planning a step of an AR worker: which prompts go on, who decodes, and which pages that takes."""
+"""Planning of an AR step: prompts that are prefilled, sequences that decode, and the pages that this takes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from common.config import Scheduler as Settings
 from common.messages import PROMPT_ROWS, Array, Assign, Prefill, StepPlan
 from scheduler.planning.policy import Policy, Situation
 from scheduler.requests.request import Request
-from scheduler.resources.workers import ArWorker, Row, Step
+from scheduler.workers.ar_worker import ArWorker, Row, Sequence, Step
 
-LEAST_PREFILL_SHARE = 0.25  # of a step's time, that prompts may always add
+LEAST_PREFILL_SHARE = 0.25  # of a step's time, which prompts may always add
 
 
 class PlannedStep(NamedTuple):
@@ -28,104 +28,104 @@ class _Builder:
         self.now = now
         self.assigned: list[Assign] = []
         self.prefills: list[Prefill] = []
-        self.prompts: list[Array] = []
-        self.prompted: list[Request] = []
+        self.spans: list[Array] = []
+        self.prompts: list[Request] = []
         self.decodes: list[int] = []
         self.appends: list[tuple[int, int, int]] = []
         self.rows: list[Row] = []
         self.tokens = 0
 
-    def prefill(self, request: Request, tokens: int) -> None:
-        """Put the next ``tokens`` positions of the request's turn into the step."""
-        slot = request.slot
-        if not request.assigned:
+    def prefill(self, sequence: Sequence, tokens: int) -> None:
+        """Add the next ``tokens`` positions of the sequence's turn."""
+        request, history, slot = sequence.request, sequence.request.history, sequence.slot
+        if not sequence.assigned:
             self.assigned.append(Assign(slot, request.sampling))
-            self.appends.extend((slot, index, page) for index, page in enumerate(request.pages))
-            request.assigned = True
-        turn = request.turns[request.turn]
-        self.prompts.append(turn[:, request.prefilled : request.prefilled + tokens])
-        self.prompted.append(request)
-        start = request.position
-        request.position += tokens
-        request.prefilled += tokens
+            self.appends.extend((slot, index, page) for index, page in enumerate(sequence.pages))
+            sequence.assigned = True
+        self.spans.append(history.prompt[:, sequence.prefilled : sequence.prefilled + tokens])
+        self.prompts.append(request)
+        start = sequence.position
+        sequence.position += tokens
+        sequence.prefilled += tokens
         self.tokens += tokens
-        self._grow(request)
-        sample = request.prompt_left == 0
-        self.prefills.append(Prefill(slot, start, tokens, sample, request.frames, request.recent if sample else None))
+        self._grow(sequence)
+        sample = sequence.prompt_left == 0
+        window = history.repetition_window if sample else None
+        self.prefills.append(Prefill(slot, start, tokens, sample, history.frames, window))
         if sample:
             del self.worker.prompts[request.id]
-            self.worker.decoders[request.id] = request
-            self._expect_frame(request)
+            self.worker.decoders[request.id] = sequence
+            self._expect_frame(sequence)
 
-    def decode(self, requests: list[Request]) -> None:
-        """Feed each request's last frame and ask for the next."""
+    def decode(self, sequences: list[Sequence]) -> None:
+        """Feed each sequence's last frame and plan the next."""
         page_size = self.worker.page_size
-        for request in requests:  # the hot loop of every step: nothing in it but these few operations
-            request.position = position = request.position + 1
-            if position > len(request.pages) * page_size:
-                self._grow(request)
-            self._expect_frame(request)
-        self.decodes = [request.slot for request in requests]
+        for sequence in sequences:  # the hot loop of every step: only these few operations
+            sequence.position = position = sequence.position + 1
+            if position > len(sequence.pages) * page_size:
+                self._grow(sequence)
+            self._expect_frame(sequence)
+        self.decodes = [sequence.slot for sequence in sequences]
 
     def finish(self) -> PlannedStep:
         worker = self.worker
-        step = Step(worker.steps, self.rows, self.tokens, self.prompted, self.now)
+        step = Step(worker.steps, self.rows, self.tokens, self.prompts, self.now)
         worker.steps += 1
         worker.in_flight.append(step)
         plan = StepPlan(step.number, worker.released, self.assigned, self.prefills)
         worker.released = []
-        prompt = np.concatenate(self.prompts, axis=1) if self.prompts else np.empty((PROMPT_ROWS, 0), np.int32)
+        prompt = np.concatenate(self.spans, axis=1) if self.spans else np.empty((PROMPT_ROWS, 0), np.int32)
         slots = np.array(self.decodes, np.int32)
         appends = np.array(self.appends, np.int32).reshape(-1, 3)
         return PlannedStep(plan, [prompt, slots, appends])
 
-    def _grow(self, request: Request) -> None:
-        """Take pages for all positions up to the request's own."""
-        for index in range(len(request.pages), self.worker.pages_for(request.position)):
+    def _grow(self, sequence: Sequence) -> None:
+        """Take pages for all positions up to the sequence's own."""
+        for index in range(len(sequence.pages), self.worker.pages_for(sequence.position)):
             page = self.worker.pages.take()
-            request.reserved -= 1
-            request.pages.append(page)
-            self.appends.append((request.slot, index, page))
+            sequence.reserved -= 1
+            sequence.pages.append(page)
+            self.appends.append((sequence.slot, index, page))
 
-    def _expect_frame(self, request: Request) -> None:
-        request.planned += 1
-        request.asked = self.now
-        if request.planned == request.max_frames:
-            del self.worker.decoders[request.id]
-        self.rows.append((request, request.epoch, request.position))
+    def _expect_frame(self, sequence: Sequence) -> None:
+        sequence.planned += 1
+        sequence.last_planned_at = self.now
+        if sequence.planned == sequence.request.max_frames:
+            del self.worker.decoders[sequence.request.id]
+        self.rows.append(Row(sequence, sequence.epoch, sequence.position))
 
 
 def plan_step(worker: ArWorker, settings: Settings, policy: Policy, now: float, queued: bool) -> PlannedStep | None:
-    """The worker's next step, or None when there is nothing to do. ``queued``: somebody waits for admission.
+    """Plan the worker's next step; None if there is nothing to do. ``queued``: somebody waits for admission.
 
-    Who decodes is chosen among those whose prompts are done before this step; prompts come in order of admission, first
-    those of listeners, within the prefill budget, and are cut at multiples of the page size.
+    Those whose prompts were done before this step may decode. Prompts come in order of admission, those of listeners
+    first, within the prefill budget, and are cut at multiples of the page size.
     """
     if not worker.decoders and not worker.prompts:
         return None
     candidates = list(worker.decoders.values())
     builder = _Builder(worker, now)
     if worker.prompts:
-        prompts = sorted(worker.prompts.values(), key=lambda request: not request.streaming)
+        prompts = sorted(worker.prompts.values(), key=lambda sequence: not sequence.request.streaming)
         _prefill(builder, prompts[: settings.max_batch], _budget(worker, settings, len(candidates)))
     situation = Situation(now, len(builder.rows), builder.tokens, queued)
     builder.decode(policy.choose(worker, candidates, situation))
     return builder.finish()
 
 
-def _prefill(builder: _Builder, prompts: list[Request], budget: int) -> None:
-    for request in prompts:
-        tokens = _span(request, budget, builder.worker.page_size)
+def _prefill(builder: _Builder, prompts: list[Sequence], budget: int) -> None:
+    for sequence in prompts:
+        tokens = _span(sequence, budget, builder.worker.page_size)
         if tokens == 0:
             break
-        builder.prefill(request, tokens)
+        builder.prefill(sequence, tokens)
         budget -= tokens
 
 
 def _budget(worker: ArWorker, settings: Settings, decodes: int) -> int:
     """Prompt positions of this step: as configured, or as few as keep the step of those who decode within a frame.
 
-    Where that is hardly possible anyway, prompts may make the step longer by a quarter: nobody is shut out.
+    Where that is hardly possible anyway, prompts may make the step longer by a quarter, so that none is shut out.
     """
     if decodes == 0:
         return max(settings.prefill_budget, worker.page_size)
@@ -136,8 +136,8 @@ def _budget(worker: ArWorker, settings: Settings, decodes: int) -> int:
     return max(worker.page_size, min(settings.prefill_budget, affordable))
 
 
-def _span(request: Request, budget: int, page_size: int) -> int:
-    """Positions to prefill: what is left of the turn, or as much of it as the budget allows up to a page boundary."""
-    if request.prompt_left <= budget:
-        return request.prompt_left
-    return max(0, (request.position + budget) // page_size * page_size - request.position)
+def _span(sequence: Sequence, budget: int, page_size: int) -> int:
+    """Positions to prefill: the rest of the turn, or as much of it as the budget allows up to a page boundary."""
+    if sequence.prompt_left <= budget:
+        return sequence.prompt_left
+    return max(0, (sequence.position + budget) // page_size * page_size - sequence.position)

@@ -1,1 +1,4 @@
-"""Requests: their state, the registry of those under way, the waiting queue, admission and recovery."""
+"""State of requests and the waiting queue.
+
+A request's place on a worker belongs in ``workers``; its transitions belong in ``lifecycle``.
+"""

@@ -1,8 +1,8 @@
-"""The waiting queue: whose turn it is when a place becomes free.
+"""The waiting queue: decides which request is admitted next.
 
-Interactive requests go before batch requests, unless those have waited long. Among equals the client with the fewest
-requests running is next, so that under contention each client gets its share; who is alone gets everything. Within a
-client the order is that of arrival.
+Interactive requests take precedence over batch requests, unless those have waited long. Among equals the client with
+the fewest running requests is next, so that under contention each client gets its share, and a lone client gets
+everything. Within a client the order is that of arrival.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WaitingQueue:
         self._clients.setdefault((request.client, request.batch), {})[request.id] = request
 
     def remove(self, request_id: str) -> None:
-        """Take a request out, if it is there."""
+        """Remove a request, if it is there."""
         request = self._requests.pop(request_id, None)
         if request is not None:
             key = (request.client, request.batch)
@@ -46,14 +46,10 @@ class WaitingQueue:
                 del self._clients[key]
 
     def next(self, now: float) -> Request | None:
-        """Whose turn it is."""
+        """The request to admit next."""
         heads = (next(iter(requests.values())) for requests in self._clients.values())
         return min(heads, key=lambda request: self._rank(request, now), default=None)
 
-    def oldest(self) -> Request | None:
-        """The one that has waited longest."""
-        return next(iter(self._requests.values()), None)
-
     def _rank(self, request: Request, now: float) -> tuple[bool, int, float]:
-        behind = request.batch and now - request.arrived < BATCH_PATIENCE
-        return behind, self.running[request.client], request.arrived
+        after_interactive = request.batch and now - request.arrived < BATCH_PATIENCE
+        return after_interactive, self.running[request.client], request.arrived

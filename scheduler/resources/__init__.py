@@ -1,1 +1,4 @@
-"""What requests compete for: workers, slots, KV pages, the prefix cache, and placement on them."""
+"""Resources of one worker: slots, KV pages, the prefix cache and learned costs.
+
+Nothing here knows a request, a policy or a message.
+"""

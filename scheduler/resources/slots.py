@@ -1,4 +1,4 @@
-"""Slots: numbered places in a worker's tensors, each lent to one request at a time."""
+"""Slots: numbered places in a worker's tensors, each leased to one request at a time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class Lease(NamedTuple):
-    """A slot, and how many times it had been lent before: two leases of one slot differ."""
+    """A leased slot. ``generation`` counts its earlier leases, so two leases of one slot differ."""
 
     slot: int
     generation: int
 
 
 class SlotPool:
-    """Lends the slots 0 to ``size`` - 1."""
+    """Leases the slots 0 to ``size`` - 1."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -24,22 +24,22 @@ class SlotPool:
     def free(self) -> int:
         return len(self._free)
 
-    def lend(self) -> Lease:
-        """Lend a free slot.
+    def lease(self) -> Lease:
+        """Lease a free slot.
 
         Raises:
-            IndexError: none is free; ask :attr:`free` first.
+            IndexError: no slot is free; check :attr:`free` first.
         """
         slot = self._free.pop()
         return Lease(slot, self._generation[slot])
 
-    def give_back(self, lease: Lease) -> None:
-        """Take a lease back.
+    def release(self, lease: Lease) -> None:
+        """End a lease.
 
         Raises:
-            ValueError: it was given back before.
+            ValueError: the lease had ended before.
         """
         if self._generation[lease.slot] != lease.generation:
-            raise ValueError(f"{lease} was given back before")
+            raise ValueError(f"{lease} was released before")
         self._generation[lease.slot] += 1
         self._free.append(lease.slot)

@@ -210,15 +210,13 @@ class Cluster:
         self._frame[rows] += 1
         self.steps += 1
         self.rows += len(rows)
-        cost, tokens = self._cost, arrays[0].shape[1]
-        ms = cost.step_base_ms + cost.step_per_sequence_ms * len(rows) + cost.step_per_prefill_token_ms * tokens
-        self._gpu.start(self._gpu.ar, Job(ms / 1000, (plan.step, ended)), self.now)
+        seconds = self._cost.step_seconds(len(rows), arrays[0].shape[1])
+        self._gpu.start(self._gpu.ar, Job(seconds, (plan.step, ended)), self.now)
 
     def _start_call(self, plan: DecodePlan) -> None:
         frames = sum(item.frames for item in plan.items)
-        ms = self._cost.call_base_ms + self._cost.call_per_frame_ms * frames
         self.calls += 1
-        self._gpu.start(self._gpu.vocoder, Job(ms / 1000, (plan, frames)), self.now)
+        self._gpu.start(self._gpu.vocoder, Job(self._cost.call_seconds(frames), (plan, frames)), self.now)
 
     def _take_answers(self) -> None:
         if self._gpu.next_end > self.now:

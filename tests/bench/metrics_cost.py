@@ -17,12 +17,17 @@ import urllib.request
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 from prometheus_client import CollectorRegistry
 
 from common.checkpoint import load_codec_config
 from common.config import Config
+from common.messages import PROMPT_ROWS, ArWorkerHello, Sampling, Submit, VocoderWorkerHello
 from gateway.observe.metrics import GatewayMetrics, Playback
 from scheduler.observe.metrics import SchedulerMetrics
+from scheduler.requests.request import Request
+from scheduler.workers.ar_worker import ArWorker, Row, Sequence, Step
+from scheduler.workers.vocoder_worker import Call, CallItem, VocoderWorker
 from tests.integration.client import gather, speak
 from tests.integration.group import ROOT, Group, running
 from vocoder_worker.cost_executor import CostExecutor
@@ -85,13 +90,15 @@ def events() -> list[Event]:
     vocoder = VocoderMetrics(CollectorRegistry(), codec())
     playback = Playback(gateway, 0.0, 24_000)
 
+    request, ar_worker, vocoder_worker, step, call = scheduled()
+
     def admitted() -> None:
-        scheduler.admitted(0.01, 200, 100)
-        scheduler.prefilled(0.05)
-        scheduler.ended("length")
+        scheduler.admitted(request, "ar_worker", "vocoder_worker", 100, 0.01)
+        scheduler.prefilled(request, 0.05)
+        scheduler.ended(request)
 
     def called() -> None:
-        scheduler.called(0.005, 32, 200)
+        scheduler.called(vocoder_worker, call, 0.005, 0.0)
         vocoder.padding.inc(0)
 
     def chunk() -> None:
@@ -109,13 +116,26 @@ def events() -> list[Event]:
             counter.labels("anonymous").inc()
 
     return [
-        Event("AR step", "shoal_step_seconds_count", lambda: scheduler.stepped(0.01, 64, 0)),
+        Event("AR step", "shoal_step_seconds_count", lambda: scheduler.stepped(ar_worker, step, 0.01, 0.0)),
         Event("vocoder call", "shoal_vocoder_call_seconds_count", called),
         Event("chunk sent", "shoal_audio_chunk_gap_seconds_count", chunk),
-        Event("credit stall", "shoal_credit_stalls_total", scheduler.stalled),
+        Event("credit stall", "shoal_credit_stalls_total", lambda: scheduler.stalled(request)),
         Event("admission and end", "shoal_request_queue_time_seconds_count", admitted),
         Event("HTTP request", "shoal_requests_total", answered),
     ]
+
+
+def scheduled() -> tuple[Request, ArWorker, VocoderWorker, Step, Call]:
+    """A request that has ended, a step of 64 rows, and a call of 200 frames of 32 streams."""
+    sampling = Sampling(0.8, 0.8, 0.8, 30, seed=1)
+    body = Submit("request", "audio", True, sampling, 400, [200], None)
+    request = Request("gateway", body, np.zeros((PROMPT_ROWS, 200), np.int32), 0.0)
+    request.admitted_at, request.reason = 0.01, "length"
+    ar_worker = ArWorker("a", ArWorkerHello("ar_worker", 64, 4096, 16, 4096, 0), 0.05)
+    vocoder_worker = VocoderWorker("v", VocoderWorkerHello("vocoder_worker", 64, ""))
+    sequence = Sequence(request, ar_worker, [], [], 20)
+    step = Step(0, [Row(sequence, 0, 200)] * 64, 0, [], 0.0)
+    return request, ar_worker, vocoder_worker, step, Call(0, [CallItem(request, 10)] * 32, 200, 200, 0.0)
 
 
 def codec() -> CostExecutor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from common.config import Scheduler as Settings
-from scheduler.resources.capacity import Capacity, capacity, conflicts
+from scheduler.workers.capacity import Capacity, capacity, conflicts
 from tests.unit.scheduler.world import World
 
 

@@ -143,12 +143,12 @@ class CoreMachine(RuleBasedStateMachine):
         core = self.world.core
         assert len(core.waiting) <= core.settings.max_waiting
         for worker in core.ar_workers.values():
-            own = [request.pages[len(request.shared) :] for request in worker.requests.values()]
+            own = [sequence.pages[len(sequence.shared) :] for sequence in worker.sequences.values()]
             held = [page for pages in own for page in pages]
             assert len(set(held)) == len(held)
             assert worker.pages.available >= 0
             assert len(held) <= worker.pages.active
-            assert worker.pages.reserved == sum(request.reserved for request in worker.requests.values())
+            assert worker.pages.reserved == sum(sequence.reserved for sequence in worker.sequences.values())
 
     def teardown(self) -> None:
         world = self.world

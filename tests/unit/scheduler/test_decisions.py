@@ -7,8 +7,8 @@ import pytest
 
 from common.config import Scheduler as Settings
 from common.messages import Rested, StepPlan
-from scheduler.planning.costs import LinearCost
 from scheduler.planning.policy import first_chunk
+from scheduler.resources.costs import LinearCost
 from tests.unit.scheduler.world import World
 
 
@@ -165,9 +165,9 @@ def test_the_last_chunk_goes_before_those_of_listeners_with_sound_enough(reserve
     ending, other = (world.core.requests[world.submit([4], [frames], max_frames=200)] for frames in (30, 150))
     while not ending.generated:
         assert world.step()
-    assert ending.unspoken > 0
-    ending.play_end, other.play_end = world.now + 3.0, world.now + reserve
-    ending.delivered, other.delivered = ending.handed, other.handed
+    assert ending.unsent > 0
+    ending.playback.play_end, other.playback.play_end = world.now + 3.0, world.now + reserve
+    ending.playback.delivered, other.playback.delivered = ending.playback.sent, other.playback.sent
     urgency = world.core.policy.urgency
     assert (urgency(ending, world.now) < urgency(other, world.now)) == goes_first
 

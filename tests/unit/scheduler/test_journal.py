@@ -21,7 +21,7 @@ def make_world(**bounds: int) -> World:
 
 
 def records(world: World) -> dict[str, RequestRecord]:
-    recent = world.core.journal.recent(-math.inf, math.inf, work=False)
+    recent = world.journal.recent(-math.inf, math.inf, work=False)
     return {record.request: record for record in recent.requests}
 
 
@@ -29,7 +29,7 @@ def test_stages_come_in_order_and_the_items_of_the_calls_are_the_frames() -> Non
     world = make_world()
     requests = [world.submit([6, 3], [12, 20]) for _ in range(3)]
     world.settle()
-    recent = world.core.journal.recent(-math.inf, math.inf, work=True)
+    recent = world.journal.recent(-math.inf, math.inf, work=True)
     for request in requests:
         record = records(world)[request]
         times = [record.queued, record.admitted, record.prefill, record.first_codes, record.generated, record.ended]
@@ -66,7 +66,7 @@ def test_what_is_under_way_is_told_and_a_window_leaves_out_what_was_before_and_a
     world.now += 1
     late = world.submit([4], [10])
     world.step()
-    journal = world.core.journal
+    journal = world.journal
     assert [record.request for record in journal.recent(0, middle, work=True).requests] == [early]
     recent = journal.recent(middle + 0.5, math.inf, work=True)
     assert [record.request for record in recent.requests] == [late]
@@ -80,7 +80,7 @@ def test_what_is_remembered_is_bounded() -> None:
     for _ in range(6):
         requests.append(world.submit([4], [10]))
         world.settle()
-    recent = world.core.journal.recent(-math.inf, math.inf, work=True)
+    recent = world.journal.recent(-math.inf, math.inf, work=True)
     assert [record.request for record in recent.requests] == requests[-3:]
     assert (len(recent.steps), len(recent.calls)) == (5, 5)
 
@@ -89,7 +89,7 @@ def test_the_page_is_what_was_asked_for() -> None:
     world = make_world()
     world.submit([4], [10])
     world.settle()
-    journal = world.core.journal
+    journal = world.journal
     whole = {"since": "0", "until": str(world.now), timeline.WORK: ""}
     assert timeline.decode(journal.page(whole)) == journal.recent(0, world.now, work=True)
     assert timeline.decode(journal.page(whole | {"since": str(world.now + 1)})) == timeline.NOTHING

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from common.config import Scheduler as Settings
-from scheduler.requests.recovery import LOSSES
+from scheduler.lifecycle.recovery import LOSSES
 from tests.unit.scheduler.world import World
 
 
@@ -70,10 +70,10 @@ def test_a_live_worker_takes_over_at_once() -> None:
     world, request = at_work()
     world.join_ar()
     work(world, 10)
-    busy = next(name for name, worker in world.core.ar_workers.items() if worker.requests)
+    busy = next(name for name, worker in world.core.ar_workers.items() if worker.sequences)
     world.lose(busy)
     (other,) = world.core.ar_workers.values()
-    assert request in other.requests
+    assert request in other.sequences
     ends_well(world, request)
 
 
@@ -120,7 +120,7 @@ def test_who_lost_a_worker_goes_before_who_waits() -> None:
     world.join_ar(slots=1)
     work(world, 2)
     third = world.submit([4], [20])
-    world.lose(next(name for name, worker in world.core.ar_workers.items() if first in worker.requests))
+    world.lose(next(name for name, worker in world.core.ar_workers.items() if first in worker.sequences))
     assert third in [request.id for request in world.core.waiting]
     world.settle()
     assert list(world.ended) == [second, first, third]

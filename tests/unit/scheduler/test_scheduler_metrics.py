@@ -45,7 +45,7 @@ def test_a_turn_without_a_frame_does_not_make_the_prompt_of_the_next_the_first()
     world = Counted(Settings(look_ahead=False))
     request = world.submit([4, 4], [0, 3])
     world.step()
-    (record,) = world.core.journal.recent(0, world.now, work=False).requests
+    (record,) = world.journal.recent(0, world.now, work=False).requests
     first_codes = record.first_codes
     world.settle()
     assert world.ended[request].frames == 3

@@ -35,7 +35,7 @@ from common.messages import (
 )
 from scheduler.core import Scheduler
 from scheduler.observe.journal import Journal
-from scheduler.observe.observer import Observer
+from scheduler.observer import Observer, Observers
 
 FRAME_SECONDS = 0.05
 CALL_SECONDS = 0.01
@@ -221,8 +221,8 @@ class World:
     def __init__(self, settings: Settings, observer: Observer | None = None, **remembered: int) -> None:
         """``remembered``: bounds of the journal."""
         self.now = 0.0
-        journal = Journal(clock=lambda: self.now, **remembered)
-        self.core = Scheduler(settings, FRAME_SECONDS, observer, journal)
+        self.journal = Journal(clock=lambda: self.now, **remembered)
+        self.core = Scheduler(settings, FRAME_SECONDS, Observers(self.journal, observer or Observer()))
         self.names = 0
         self.jobs: dict[str, Job] = {}
         self.by_seed: dict[int, Job] = {}
@@ -432,9 +432,9 @@ class World:
         assert not core.leaks()
         for worker in core.ar_workers.values():
             assert worker.pages.free + worker.pages.cached == worker.pages.size
-            assert not worker.requests
+            assert not worker.sequences
             assert not worker.prompts
             assert not worker.decoders
-        assert not any(vocoder.requests for vocoder in core.vocoders.values())
-        records = core.journal.recent(-math.inf, math.inf, work=False).requests
+        assert not any(vocoder.streams for vocoder in core.vocoders.values())
+        records = self.journal.recent(-math.inf, math.inf, work=False).requests
         assert all(record.ended is not None and record.reason is not None for record in records)

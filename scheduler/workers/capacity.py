@@ -1,4 +1,4 @@
-"""How many streams there is room for, and which settings are in each other's way: told whenever a worker joins."""
+"""Capacity: how many streams the workers can serve, and settings that limit each other; logged when a worker joins."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from common.config import Scheduler as Settings
-from scheduler.resources.workers import ArWorker, VocoderWorker
+from scheduler.workers.ar_worker import ArWorker
+from scheduler.workers.vocoder_worker import VocoderWorker
 
 
 class Capacity(NamedTuple):
-    """Slots of all workers that are there."""
+    """Slots of all registered workers."""
 
     ar_slots: int
     vocoder_slots: int
 
     @property
     def streams(self) -> int:
-        """That can be served at a time."""
+        """Streams that can be served at a time."""
         return min(self.ar_slots, self.vocoder_slots)
 
 
@@ -25,15 +26,15 @@ def capacity(ar_workers: Collection[ArWorker], vocoders: Collection[VocoderWorke
     return Capacity(sum(worker.slots.size for worker in ar_workers), sum(worker.slots.size for worker in vocoders))
 
 
-def conflicts(there: Capacity, ar_workers: Collection[ArWorker], settings: Settings) -> list[str]:
-    """Settings that make others useless, in words."""
+def conflicts(available: Capacity, ar_workers: Collection[ArWorker], settings: Settings) -> list[str]:
+    """Settings that make others useless, described in words."""
     found = []
-    if 0 < there.vocoder_slots < there.ar_slots:
-        found.append(f"vocoder_worker.slots: {there.vocoder_slots} of {there.ar_slots} sequences sound at a time")
+    if 0 < available.vocoder_slots < available.ar_slots:
+        found.append(f"vocoder_worker.slots: {available.vocoder_slots} streams limit {available.ar_slots} sequences")
     for worker in ar_workers:
         slots, pages = worker.slots.size, worker.pages.size
         if settings.max_batch < slots:
-            found.append(f"scheduler.max_batch: {settings.max_batch} of {slots} sequences of {worker.name} in a step")
+            found.append(f"scheduler.max_batch: a step takes {settings.max_batch} of {worker.name}'s {slots} sequences")
         if pages < slots:
             found.append(f"ar_worker.pages: {pages} pages can't serve the {slots} slots of {worker.name}")
     return found

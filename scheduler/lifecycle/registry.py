@@ -1,75 +1,84 @@
-"""The requests under way, from arrival to last sample: who waits, who is admitted, who rests, and how each ends."""
+"""Registry of the requests under way, from arrival to last sample, and how each of them ends."""
 
 from __future__ import annotations
 
+import itertools
+
 from common.messages import Array, Ended, Extend, Failure, FinishReason, Rested
-from scheduler.observe.journal import Journal
-from scheduler.observe.observer import Observer
+from scheduler.observer import Observer
 from scheduler.outbox import Outbox
 from scheduler.requests.request import Request
 from scheduler.requests.waiting import WaitingQueue
+from scheduler.workers.ar_worker import Sequence
+from scheduler.workers.pool import WorkerPool
 
 
-class Roster:
-    """``open_seconds``: for how long an admitted request of which all turns are spoken may wait for more text."""
+class RequestRegistry:
+    """``open_seconds``: how long an admitted request may wait for more text when all its turns are spoken."""
 
-    def __init__(self, open_seconds: float, outbox: Outbox, observer: Observer, journal: Journal) -> None:
+    def __init__(self, open_seconds: float, pool: WorkerPool, outbox: Outbox, observer: Observer) -> None:
         self.waiting = WaitingQueue()
         self.admitted: dict[str, Request] = {}  # until the last sample
         self._resting: dict[str, Request] = {}  # of these: all turns so far spoken, more may come
+        self._numbers = itertools.count(1)
         self._open_seconds = open_seconds
-        self._outbox, self._observer, self._journal = outbox, observer, journal
+        self._pool, self._outbox, self._observer = pool, outbox, observer
 
     def find(self, request_id: str) -> Request | None:
         return self.waiting.get(request_id) or self.admitted.get(request_id)
 
     def of_gateway(self, gateway: str) -> list[Request]:
-        """All that came from a gateway."""
+        """All requests of a gateway."""
         return [request for request in (*self.waiting, *self.admitted.values()) if request.gateway == gateway]
 
     def refuse(self, request: Request, failure: Failure) -> None:
-        """A request is not even queued."""
-        self._observer.ended("rejected")
+        """Refuse a request on arrival."""
+        self._observer.refused(request)
         self._outbox.send(request.gateway, Ended(request.id, "rejected", 0, failure))
 
     def queue(self, request: Request) -> None:
+        request.number = next(self._numbers)
         self.waiting.add(request)
-        self._journal.queued(request)
+        self._observer.queued(request)
 
     def admit(self, request: Request, now: float) -> None:
-        """A request has its places."""
+        """Begin to serve a request that has its places."""
         self.waiting.remove(request.id)
         self.waiting.running[request.client] += 1
         self.admitted[request.id] = request
-        self._journal.admitted(request, now)
-        self._observer.admitted(now - request.arrived, request.prompt_tokens, request.prefilled)
-        if request.given:
+        request.admitted_at = now
+        sequence, stream = self._pool.sequences.get(request.id), self._pool.streams.get(request.id)
+        worker, cached_tokens = ("", 0) if sequence is None else (sequence.worker.name, sequence.prefilled)
+        self._observer.admitted(request, worker, "" if stream is None else stream.worker.name, cached_tokens, now)
+        if request.vocode_only:
             self.finish(request, "stop")
 
     # Turns and time --------------------------------------------------------------------------------------------------
 
-    def end_turn(self, request: Request, position: int, now: float) -> None:
-        """A turn is spoken, see :meth:`Request.end_turn`; the last one ends the request."""
-        if not request.end_turn(position, now):
+    def finish_turn(self, sequence: Sequence, position: int, now: float) -> None:
+        """The end token was drawn before ``position``: the next turn begins, the request rests, or it is finished."""
+        request = sequence.request
+        if not request.finish_turn(now):
             self.finish(request, "stop")
             return
-        assert request.ar is not None, "a request with turns to come has its worker"
-        request.ar.end_turn(request)
-        if request.resting_since is not None:
+        sequence.finish_turn(position)
+        if request.resting:
             self._resting[request.id] = request
-            self._outbox.send(request.gateway, Rested(request.id, request.frames, request.extended))
+            self._outbox.send(request.gateway, Rested(request.id, request.frames, request.extensions))
+        else:
+            sequence.start_turn()
 
     def extend(self, request: Request, body: Extend, prompt: Array) -> None:
-        """More turns for an open request; or the word that none come, which ends one at rest."""
+        """Add turns to an open request. The notice that no more turns come ends a resting one."""
         more = request.extend(body.turns, prompt, body.last)
-        if request.id in self._resting and request.resting_since is None and request.ar is not None:
+        if request.id in self._resting and not request.resting:
             del self._resting[request.id]
-            request.ar.end_turn(request)
+            self._pool.sequences[request.id].start_turn()
         if not more:
             self.finish(request, "stop")
 
     def expire(self, now: float) -> None:
-        """End what has waited for a place, or for more text, for too long."""
+        """End requests that have waited too long for a place or for more text."""
         for request in self.waiting:
             if request.deadline is not None and now >= request.deadline:
                 failure = Failure(503, "deadline_exceeded", "no place became free in time", retry_after=2)
@@ -79,7 +88,7 @@ class Roster:
                 self.finish(request, "timeout")
 
     def expiries(self) -> list[float]:
-        """When there may be something to :meth:`expire`."""
+        """Times at which :meth:`expire` may have something to do."""
         deadlines = [request.deadline for request in self.waiting if request.deadline is not None]
         return deadlines + [self._rest_ends(request) for request in self._resting.values()]
 
@@ -90,20 +99,20 @@ class Roster:
     # Ends ------------------------------------------------------------------------------------------------------------
 
     def finish(self, request: Request, reason: FinishReason) -> None:
-        """All frames are here. Sound goes on until the last one is delivered."""
+        """All frames have been received. Sound goes on until the last one is delivered."""
         self._leave_ar(request)
         request.reason = reason
-        self._journal.generated(request)
+        self._observer.generated(request)
         failure = None
         if request.frames == 0:
             failure = Failure(500, "no_audio", "the model ended before the first frame")
             request.reason = "error"
         self._outbox.send(request.gateway, Ended(request.id, request.reason, request.frames, failure))
-        if not request.audio or request.delivered == request.frames:
+        if not request.audio or request.playback.delivered == request.frames:
             self.retire(request)
 
     def abort(self, request: Request, reason: FinishReason, failure: Failure | None) -> None:
-        """End a request where it stands. Its gateway is told when there is a failure to tell."""
+        """End a request where it stands. Its gateway is told if there is a failure."""
         self._leave_ar(request)
         request.reason = reason
         if failure is not None:
@@ -111,20 +120,16 @@ class Roster:
         self.retire(request)
 
     def retire(self, request: Request) -> None:
-        """Forget a request: nothing more will be heard of it."""
+        """Forget a request; no more messages about it follow."""
         self.waiting.remove(request.id)
         if self.admitted.pop(request.id, None) is not None:
             self.waiting.running[request.client] -= 1
             if self.waiting.running[request.client] == 0:
                 del self.waiting.running[request.client]
-        if request.vocoder is not None:
-            request.vocoder.give_up(request)
-        assert request.reason is not None, "a request ends for a reason"
-        self._observer.ended(request.reason)
-        self._journal.ended(request)
+        self._pool.release_stream(request)
+        self._observer.ended(request)
 
     def _leave_ar(self, request: Request) -> None:
-        """Give slot and pages back; a step in flight may still answer for them."""
+        """Release slot and pages; a step in flight may still have rows of the request."""
         self._resting.pop(request.id, None)
-        if request.ar is not None:
-            request.ar.give_up(request)
+        self._pool.release_sequence(request)

@@ -1,0 +1,57 @@
+"""Learned costs of steps and calls."""
+
+from __future__ import annotations
+
+import numpy as np
+
+FORGETTING = 0.995  # weight of a result relative to the next one
+REFIT_EVERY = 16
+EWMA_WEIGHT = 0.1
+
+
+class Average:
+    """Exponentially weighted mean of durations, in seconds."""
+
+    def __init__(self, first_guess: float) -> None:
+        self.value = first_guess
+        self._seen = False
+
+    def add(self, seconds: float) -> None:
+        self.value = seconds if not self._seen else self.value + EWMA_WEIGHT * (seconds - self.value)
+        self._seen = True
+
+
+class LinearCost:
+    """Linear cost model: seconds as a base plus a price per unit of each kind, fitted by least squares.
+
+    Recent results weigh more. ``guess`` holds until enough results have come, and in directions in which nothing
+    varies. Prices are never negative.
+    """
+
+    def __init__(self, guess: list[float]) -> None:
+        self._guess = np.array(guess)
+        self._prices = guess
+        # A prior worth about one result of typical size in each direction keeps the fit defined.
+        self._prior = np.diag(np.full(len(guess), 1e-2))
+        self._gram = [[0.0] * len(guess) for _ in guess]  # few numbers: plain floats are faster than arrays
+        self._moment = [0.0] * len(guess)
+        self._seen = 0
+
+    def add(self, seconds: float, *units: float) -> None:
+        """Learn from a result that took ``seconds`` for this many units of each kind."""
+        row = (1.0, *units)
+        for i, (sums, unit) in enumerate(zip(self._gram, row, strict=True)):
+            sums[:] = [FORGETTING * total + unit * other for total, other in zip(sums, row, strict=True)]
+            self._moment[i] = FORGETTING * self._moment[i] + unit * seconds
+        self._seen += 1
+        if self._seen < REFIT_EVERY or self._seen % REFIT_EVERY == 0:
+            self._refit()
+
+    def predict(self, *units: float) -> float:
+        """Predict the seconds for this many units of each kind."""
+        prices = self._prices
+        return prices[0] + sum(price * unit for price, unit in zip(prices[1:], units, strict=True))
+
+    def _refit(self) -> None:
+        moment = np.array(self._moment) + self._prior @ self._guess
+        self._prices = np.maximum(np.linalg.solve(np.array(self._gram) + self._prior, moment), 0.0).tolist()

@@ -1,0 +1,66 @@
+"""The registered workers, and the place of each request on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from common.messages import ArWorkerHello, VocoderWorkerHello
+from scheduler.requests.request import Request
+from scheduler.workers.ar_worker import ArWorker, Sequence
+from scheduler.workers.vocoder_worker import Stream, VocoderWorker
+
+
+class WorkerPool:
+    """Workers by incarnation; ``sequences`` and ``streams`` by request."""
+
+    def __init__(self, frame_seconds: float) -> None:
+        self._frame_seconds = frame_seconds
+        self.ar_workers: dict[str, ArWorker] = {}
+        self.vocoders: dict[str, VocoderWorker] = {}
+        self.sequences: dict[str, Sequence] = {}
+        self.streams: dict[str, Stream] = {}
+
+    def join_ar(self, incarnation: str, hello: ArWorkerHello) -> None:
+        self.ar_workers[incarnation] = ArWorker(incarnation, hello, self._frame_seconds)
+
+    def join_vocoder(self, incarnation: str, hello: VocoderWorkerHello) -> None:
+        self.vocoders[incarnation] = VocoderWorker(incarnation, hello)
+
+    def lose_ar(self, incarnation: str) -> ArWorker:
+        """Remove an AR worker with all places on it; its ``sequences`` still tell whose they were."""
+        worker = self.ar_workers.pop(incarnation)
+        for request_id, sequence in worker.sequences.items():
+            sequence.released = True
+            del self.sequences[request_id]
+        return worker
+
+    def lose_vocoder(self, incarnation: str) -> VocoderWorker:
+        """Remove a vocoder worker with all places on it; its ``streams`` still tell whose they were."""
+        worker = self.vocoders.pop(incarnation)
+        for request_id in worker.streams:
+            del self.streams[request_id]
+        return worker
+
+    def __iter__(self) -> Iterator[ArWorker | VocoderWorker]:
+        return iter([*self.ar_workers.values(), *self.vocoders.values()])
+
+    def reachable_vocoders(self, gateway: str) -> list[VocoderWorker]:
+        """Vocoder workers whose sound the gateway can receive and that take new streams."""
+        return [worker for worker in self.vocoders.values() if gateway in worker.attached and not worker.leaving]
+
+    def step_seconds(self, request: Request) -> float:
+        """Recent duration of a step of the request's AR worker; 0 if it has none."""
+        sequence = self.sequences.get(request.id)
+        return 0.0 if sequence is None else sequence.worker.step_seconds.value
+
+    def release_sequence(self, request: Request) -> None:
+        """Release the request's slot and pages, if it has them."""
+        sequence = self.sequences.pop(request.id, None)
+        if sequence is not None:
+            sequence.worker.release(sequence)
+
+    def release_stream(self, request: Request) -> None:
+        """Release the request's vocoder slot, if it has one."""
+        stream = self.streams.pop(request.id, None)
+        if stream is not None:
+            stream.worker.release(stream)
