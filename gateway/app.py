@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -15,7 +15,7 @@ from aiohttp import web
 from common import logs
 from gateway.access import auth
 from gateway.api import account, codes, debug, description, health, live, openai, page, references, tts, voices, vqgan
-from gateway.http import cors, idempotency, voice_header
+from gateway.http import cors, idempotency, protocol_errors, voice_header
 from gateway.http.errors import ApiError, draining, from_http
 from gateway.http.response_stream import STARTED, break_off
 from gateway.observe import trace_context
@@ -36,8 +36,8 @@ def make_app(gateway: Gateway) -> web.Application:
     app = web.Application(middlewares=[_answer, _admit], client_max_size=gateway.settings.max_body_bytes)
     app[GATEWAY] = gateway
     for door in (tts, live, openai, codes, references, voices, vqgan, account, debug, health, page, description):
-        app.add_routes(door.routes)
-        app.add_routes(_compatible(door.routes))
+        app.add_routes(_expecting(door.routes))
+        app.add_routes(_expecting(_compatible(door.routes)))
     app[description.DOCUMENT] = msgspec.json.encode(openapi.document(app.router.routes(), gateway))
     app.on_response_prepare.append(_add_headers)
     app.on_shutdown.append(_close_sockets)
@@ -53,6 +53,14 @@ def _compatible(routes: web.RouteTableDef) -> list[web.RouteDef]:
     ]
 
 
+def _expecting(routes: Iterable[web.AbstractRouteDef]) -> list[web.AbstractRouteDef]:
+    """The same routes, with our handling of the Expect header."""
+    for route in routes:
+        if isinstance(route, web.RouteDef):
+            route.kwargs["expect_handler"] = protocol_errors.expect
+    return list(routes)
+
+
 async def _close_sockets(app: web.Application) -> None:
     """WebSockets that a drain could not wait for; the web server itself would leave them open."""
     await asyncio.gather(*(socket.cut_off() for socket in list(app[GATEWAY].sockets)))
@@ -60,6 +68,8 @@ async def _close_sockets(app: web.Application) -> None:
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
     request[STARTED] = response
+    if REQUEST_ID not in request:  # the HTTP library refused it before any handler was called
+        request[REQUEST_ID] = _request_id(request)
     response.headers["X-Request-Id"] = request[REQUEST_ID]
     response.headers.update(voice_header.sent(request))
     response.headers.setdefault("Cache-Control", "no-store")
@@ -74,8 +84,7 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Names the request, turns whatever goes wrong into a reply or a broken connection, and counts the reply."""
     request[ARRIVAL] = asyncio.get_running_loop().time()
-    given = request.headers.get("X-Request-Id", "")
-    request[REQUEST_ID] = given if _SANE_ID.fullmatch(given) else uuid.uuid4().hex
+    request[REQUEST_ID] = _request_id(request)
     request[TRACE] = trace_context.of_header(request.headers.get("traceparent", ""))
     logs.bind(request_id=request[REQUEST_ID], trace_id=request[TRACE].trace_id)
     code = CLIENT_GONE
@@ -87,8 +96,14 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         _count(request, code)
 
 
+def _request_id(request: web.Request) -> str:
+    given = request.headers.get("X-Request-Id", "")
+    return given if _SANE_ID.fullmatch(given) else uuid.uuid4().hex
+
+
 async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
+        protocol_errors.check(request)
         cors.check(request)
         return await handler(request)
     except Exception as error:

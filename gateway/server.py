@@ -7,9 +7,11 @@ import contextlib
 import socket
 
 from aiohttp import web
+from aiohttp.log import server_logger
 
 from gateway.app import make_app
 from gateway.http.connections import Connections
+from gateway.http.protocol_errors import MalformedRequests
 from gateway.services import Gateway
 
 BACKLOG = 1024
@@ -24,6 +26,7 @@ class Server:
         self.address = ""
         self._gateway = gateway
         self._listening: asyncio.Server | None = None
+        server_logger.addFilter(MalformedRequests())
         self._runner = web.AppRunner(
             make_app(gateway),
             handler_cancellation=True,
