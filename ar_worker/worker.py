@@ -45,4 +45,8 @@ class ArWorker:
             log.warning("unexpected message", extra={"body": type(message.body).__name__})
             return
         output = self._executor.execute(message.body, message.arrays, self._link.inbox.arrived)
-        self._link.answer(message, StepDone(message.body.step, output.duration), [output.codes, output.ended])
+        self._link.answer(
+            message,
+            StepDone(message.body.step, output.duration, message.body.registration),
+            [output.codes, output.ended],
+        )

@@ -5,7 +5,8 @@ the arrays, then one raw contiguous frame per array. Arrays arrive as read-only 
 Unknown fields, other versions and frames of the wrong size are refused with :class:`MessageError`.
 
 ``source`` and ``target`` are incarnations: a fresh id for each life of a process. What comes from, or was meant for, an
-earlier life is dropped by the receiver.
+earlier life is dropped by the receiver. Plans and their answers also carry the ``registration`` of the worker that they
+belong to: one process may register several times (it stalled and was given up), and late answers are dropped.
 
 Shapes: T positions of a prompt, 11 rows (the token and its ten codes), n rows of a step, 10 codebooks.
 """
@@ -21,7 +22,7 @@ import numpy as np
 import zmq
 from msgspec import Struct
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 PROMPT_ROWS = 11
 REPETITION_WINDOW = 10  # main tokens that the repetition rule looks back on
 
@@ -170,6 +171,7 @@ class EncodeAudio(Body, frozen=True):
     """Encode reference audio. Array: samples float32 [samples] at the codec's rate, within -1 and 1."""
 
     request: str
+    registration: int = 0
 
 
 class FrameSpan(Struct, frozen=True, forbid_unknown_fields=True):
@@ -208,6 +210,7 @@ class Encoded(Body, frozen=True):
 
     request: str
     failure: Failure | None = None
+    registration: int = 0
 
 
 class VocoderAddress(Struct, frozen=True, forbid_unknown_fields=True):
@@ -266,6 +269,7 @@ class StepPlan(Body, frozen=True):
     released: list[int]
     assigned: list[Assign]
     prefills: list[Prefill]
+    registration: int = 0
 
 
 class StepDone(Body, frozen=True):
@@ -277,6 +281,7 @@ class StepDone(Body, frozen=True):
 
     step: int
     duration: float
+    registration: int = 0
 
 
 # Scheduler and vocoder worker -----------------------------------------------------------------------------------------
@@ -302,6 +307,7 @@ class DecodePlan(Body, frozen=True):
 
     call: int
     items: list[DecodeItem]
+    registration: int = 0
 
 
 class DecodeDone(Body, frozen=True):
@@ -310,6 +316,7 @@ class DecodeDone(Body, frozen=True):
     call: int
     duration: float
     unreachable: list[str]
+    registration: int = 0
 
 
 # Vocoder worker and gateway -------------------------------------------------------------------------------------------

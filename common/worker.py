@@ -192,7 +192,8 @@ class WorkerLink:
         if message.target != self.process.incarnation:
             return
         if isinstance(message.body, Disowned):
-            self._on_connection(True)
+            if self._scheduler:  # else it is registering already: another hello would end that registration
+                self._on_connection(True)
         elif isinstance(message.body, Welcome):
             self._scheduler = message.source
             self.inbox.replace(Reset())

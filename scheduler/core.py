@@ -187,7 +187,9 @@ class Scheduler:
         Raises:
             ProtocolError: not the step that was due, or not its number of rows.
         """
-        self._results.step(self.ar_workers[incarnation], body, codes, ended, now)
+        worker = self.ar_workers[incarnation]
+        if body.registration == worker.registration:  # else a late answer to what it was given up for
+            self._results.step(worker, body, codes, ended, now)
 
     def decode_done(self, incarnation: str, body: DecodeDone, now: float) -> None:
         """A vocoder call was answered: its sound is with the gateways.
@@ -195,7 +197,10 @@ class Scheduler:
         Raises:
             ProtocolError: not the call that was due.
         """
-        call = self._results.call(self.vocoders[incarnation], body, now)
+        worker = self.vocoders[incarnation]
+        if body.registration != worker.registration:
+            return
+        call = self._results.call(worker, body, now)
         for gateway in body.unreachable:
             self._gateway_lost(gateway)
         self._results.delivered(call, now)
@@ -207,6 +212,8 @@ class Scheduler:
             ProtocolError: not the clip that it had.
         """
         worker = self.vocoders[incarnation]
+        if body.registration != worker.registration:
+            return
         if worker.clip is None or worker.clip[1] != body.request:
             raise ProtocolError(f"clip {body.request} was not being encoded")
         self.clips.done(worker, body, arrays)

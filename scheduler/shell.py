@@ -179,7 +179,7 @@ class Shell:
         return False
 
     def _disown(self, source: str) -> None:
-        """Answer a peer that was given up and is still alive: it must register anew."""
+        """Tell a peer that was given up to register anew, if it is alive."""
         with contextlib.suppress(PeerGoneError):
             transport.send(self._socket, pack(Disowned(), source=self._process.incarnation, target=source), source)
 
@@ -194,10 +194,10 @@ class Shell:
 
     def _register(self, source: str, hello: GatewayHello | ArWorkerHello | VocoderWorkerHello) -> None:
         if source in self._peers:
-            self._lose(source)
+            self._lose(source, disown=False)
         former = self._peers.register(source, hello, time.monotonic())
         if former is not None:
-            self._lose(former.incarnation)
+            self._lose(former.incarnation, disown=False)
         if isinstance(hello, ArWorkerHello):
             self._core.ar_joined(source, hello)
         elif isinstance(hello, VocoderWorkerHello):
@@ -240,12 +240,15 @@ class Shell:
         for peer in self._peers:
             self._send(peer.incarnation, Ping())
 
-    def _lose(self, incarnation: str) -> None:
+    def _lose(self, incarnation: str, disown: bool = True) -> None:
+        """Give a peer up. ``disown``: tell it, in case it lives, unless another registration replaces its own."""
         if incarnation not in self._peers:
             return
         log.warning("lost a peer", extra={"incarnation": incarnation})
         self._lost_some = True
         self._peers.remove(incarnation, "lost")
+        if disown:
+            self._disown(incarnation)
         self._core.peer_lost(incarnation, time.monotonic())
         self._tell_gateways()
 

@@ -39,7 +39,7 @@ class Clip(NamedTuple):
     """A clip being encoded. ``asked``: the message that asked for it."""
 
     asked: Message
-    request: str
+    body: EncodeAudio
     job: EncodeJob
 
 
@@ -75,7 +75,7 @@ class VocoderWorker:
         if isinstance(message.body, DecodePlan):
             self._decode(message, message.body)
         elif isinstance(message.body, EncodeAudio):
-            self._start_clip(message, message.body.request)
+            self._start_clip(message, message.body)
         else:
             log.warning("unexpected message", extra={"body": type(message.body).__name__})
 
@@ -100,7 +100,7 @@ class VocoderWorker:
                 self._send_to_gateway(gateway, Audio([span for span, _ in parts]), [sound for _, sound in parts])
             except PeerGoneError:
                 unreachable.append(gateway)
-        self._link.answer_now(message, DecodeDone(plan.call, duration, unreachable))
+        self._link.answer_now(message, DecodeDone(plan.call, duration, unreachable, plan.registration))
 
     def _send_to_gateway(self, gateway: str, body: Audio | Attached, arrays: list[Array]) -> None:
         frames = pack(body, arrays, source=self._process.incarnation, target=gateway)
@@ -120,16 +120,17 @@ class VocoderWorker:
 
     # Encoding --------------------------------------------------------------------------------------------------------
 
-    def _start_clip(self, message: Message, request: str) -> None:
+    def _start_clip(self, message: Message, body: EncodeAudio) -> None:
         try:
-            self._clip = Clip(message, request, self._executor.start_encode(message.arrays[0]))
+            self._clip = Clip(message, body, self._executor.start_encode(message.arrays[0]))
         except ValueError as error:
             self._metrics.refused.inc()
-            self._link.answer(message, Encoded(request, Failure(400, "invalid_reference", str(error))))
+            failure = Failure(400, "invalid_reference", str(error))
+            self._link.answer(message, Encoded(body.request, failure, body.registration))
 
     def _advance(self, clip: Clip) -> None:
         self._link.inbox.goes_on()
         if clip.job.advance():
             self._metrics.encoded.inc()
-            self._link.answer(clip.asked, Encoded(clip.request), [clip.job.codes])
+            self._link.answer(clip.asked, Encoded(clip.body.request, None, clip.body.registration), [clip.job.codes])
             self._clip = None

@@ -43,12 +43,12 @@ class ClipQueue:
         if self._clips and worker.clip is None and not worker.leaving:
             clip = self._clips.popleft()
             worker.clip = (clip.gateway, clip.request)
-            self._outbox.send(worker.incarnation, EncodeAudio(clip.request), [clip.samples])
+            self._outbox.send(worker.incarnation, EncodeAudio(clip.request, worker.registration), [clip.samples])
 
     def done(self, worker: VocoderWorker, body: Encoded, arrays: list[Array]) -> None:
         """Pass the result of the worker's clip on to its gateway."""
         if worker.clip is not None:
-            self._outbox.send(worker.clip[0], body, arrays)
+            self._outbox.send(worker.clip[0], Encoded(body.request, body.failure), arrays)
             worker.clip = None
 
     def fail(self, worker: VocoderWorker, failure: Failure) -> None:

@@ -90,4 +90,4 @@ class _Builder:
         call = Call(worker.calls, self.ends, self.frames, due, self.now)
         worker.in_flight.append(call)
         worker.calls += 1
-        return PlannedCall(DecodePlan(call.number, self.items), [np.concatenate(self.codes)])
+        return PlannedCall(DecodePlan(call.number, self.items, worker.registration), [np.concatenate(self.codes)])

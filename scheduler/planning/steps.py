@@ -72,7 +72,7 @@ class _Builder:
         step = Step(worker.steps, self.rows, self.tokens, self.prompts, self.now)
         worker.steps += 1
         worker.in_flight.append(step)
-        plan = StepPlan(step.number, worker.released, self.assigned, self.prefills)
+        plan = StepPlan(step.number, worker.released, self.assigned, self.prefills, worker.registration)
         worker.released = []
         prompt = np.concatenate(self.spans, axis=1) if self.spans else np.empty((PROMPT_ROWS, 0), np.int32)
         slots = np.array(self.decodes, np.int32)

@@ -211,7 +211,7 @@ class Cluster:
         self.steps += 1
         self.rows += len(rows)
         seconds = self._cost.step_seconds(len(rows), arrays[0].shape[1])
-        self._gpu.start(self._gpu.ar, Job(seconds, (plan.step, ended)), self.now)
+        self._gpu.start(self._gpu.ar, Job(seconds, (plan, ended)), self.now)
 
     def _start_call(self, plan: DecodePlan) -> None:
         frames = sum(item.frames for item in plan.items)
@@ -223,10 +223,11 @@ class Cluster:
             return
         for device, payload, duration in self._gpu.finish(self.now):
             if device is self._gpu.ar:
-                step, ended = payload
-                self._core.step_done(AR, StepDone(step, duration), self._codes[: len(ended)], ended, self.now)
+                plan, ended = payload
+                done = StepDone(plan.step, duration, plan.registration)
+                self._core.step_done(AR, done, self._codes[: len(ended)], ended, self.now)
             else:
                 plan, frames = payload
                 self.frames += frames
-                self._core.decode_done(VOCODER, DecodeDone(plan.call, duration, []), self.now)
+                self._core.decode_done(VOCODER, DecodeDone(plan.call, duration, [], plan.registration), self.now)
                 self._at(self.now + GATEWAY_OUT, self._hear, plan)

@@ -80,8 +80,9 @@ class Step(NamedTuple):
 class ArWorker:
     """A registered AR worker."""
 
-    def __init__(self, incarnation: str, hello: ArWorkerHello, frame_seconds: float) -> None:
+    def __init__(self, incarnation: str, registration: int, hello: ArWorkerHello, frame_seconds: float) -> None:
         self.incarnation = incarnation
+        self.registration = registration
         self.name = hello.name
         self.page_size = hello.page_size
         self.context = min(hello.context, hello.pages * hello.page_size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from common.messages import ArWorkerHello, VocoderWorkerHello
@@ -15,16 +16,17 @@ class WorkerPool:
 
     def __init__(self, frame_seconds: float) -> None:
         self._frame_seconds = frame_seconds
+        self._registrations = itertools.count(1)
         self.ar_workers: dict[str, ArWorker] = {}
         self.vocoders: dict[str, VocoderWorker] = {}
         self.sequences: dict[str, Sequence] = {}
         self.streams: dict[str, Stream] = {}
 
     def join_ar(self, incarnation: str, hello: ArWorkerHello) -> None:
-        self.ar_workers[incarnation] = ArWorker(incarnation, hello, self._frame_seconds)
+        self.ar_workers[incarnation] = ArWorker(incarnation, next(self._registrations), hello, self._frame_seconds)
 
     def join_vocoder(self, incarnation: str, hello: VocoderWorkerHello) -> None:
-        self.vocoders[incarnation] = VocoderWorker(incarnation, hello)
+        self.vocoders[incarnation] = VocoderWorker(incarnation, next(self._registrations), hello)
 
     def lose_ar(self, incarnation: str) -> ArWorker:
         """Remove an AR worker with all places on it; its ``sequences`` still tell whose they were."""

@@ -44,8 +44,9 @@ class Call(NamedTuple):
 class VocoderWorker:
     """A registered vocoder worker. ``attached``: gateways that can receive its sound."""
 
-    def __init__(self, incarnation: str, hello: VocoderWorkerHello) -> None:
+    def __init__(self, incarnation: str, registration: int, hello: VocoderWorkerHello) -> None:
         self.incarnation = incarnation
+        self.registration = registration
         self.name = hello.name
         self.leaving = False
         self.slots = SlotPool(hello.slots)

@@ -131,8 +131,8 @@ def scheduled() -> tuple[Request, ArWorker, VocoderWorker, Step, Call]:
     body = Submit("request", "audio", True, sampling, 400, [200], None)
     request = Request("gateway", body, np.zeros((PROMPT_ROWS, 200), np.int32), 0.0)
     request.admitted_at, request.reason = 0.01, "length"
-    ar_worker = ArWorker("a", ArWorkerHello("ar_worker", 64, 4096, 16, 4096, 0), 0.05)
-    vocoder_worker = VocoderWorker("v", VocoderWorkerHello("vocoder_worker", 64, ""))
+    ar_worker = ArWorker("a", 1, ArWorkerHello("ar_worker", 64, 4096, 16, 4096, 0), 0.05)
+    vocoder_worker = VocoderWorker("v", 1, VocoderWorkerHello("vocoder_worker", 64, ""))
     sequence = Sequence(request, ar_worker, [], [], 20)
     step = Step(0, [Row(sequence, 0, 200)] * 64, 0, [], 0.0)
     return request, ar_worker, vocoder_worker, step, Call(0, [CallItem(request, 10)] * 32, 200, 200, 0.0)

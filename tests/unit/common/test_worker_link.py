@@ -46,7 +46,7 @@ class Bench:
 
     def plan(self, step: int, scheduler: str) -> None:
         nothing = (np.empty((11, 0), np.int32), np.empty(0, np.int32), np.empty((0, 3), np.int32))
-        self.send(StepPlan(step, [], [], []), scheduler, *nothing)
+        self.send(StepPlan(step, [], [], [], registration=3), scheduler, *nothing)
 
     def next(self, kind: type, seconds: float = 5.0) -> Message:
         """The next message; it must be of this kind."""
@@ -127,3 +127,16 @@ def test_more_work_than_the_inbox_holds_ends_the_process(bench: Callable[[float]
     eventually(lambda: "the I/O thread failed" in one.log)
     one.hang.unlink()
     assert one.process.wait(10) == 1
+
+
+def test_a_worker_that_is_disowned_twice_registers_once(bench: Callable[[float], Bench]) -> None:
+    one = bench(30.0)
+    one.send(Welcome(), "a")
+    one.send(Disowned(), "a")
+    one.send(Disowned(), "a")
+    one.next(ArWorkerHello)
+    one.send(Welcome(), "a")
+    one.plan(7, "a")
+    answer = one.next(StepDone).body
+    assert isinstance(answer, StepDone)
+    assert (answer.step, answer.registration) == (7, 3), "no other hello, and the plan's registration"

@@ -123,6 +123,16 @@ class CoreMachine(RuleBasedStateMachine):
             self.world.lose(next(iter(workers)), delivered)
 
     @rule(kind=st.sampled_from(["ar", "vocoder"]))
+    def stall_worker(self, kind: str) -> None:
+        workers = self.world.ar if kind == "ar" else self.world.vocoders
+        if workers:
+            self.world.stall(next(iter(workers)))
+
+    @rule()
+    def late_answer(self) -> None:
+        self.world.late_answer()
+
+    @rule(kind=st.sampled_from(["ar", "vocoder"]))
     def join_worker(self, kind: str) -> None:
         if kind == "ar" and len(self.world.ar) < 2:
             self.world.join_ar()

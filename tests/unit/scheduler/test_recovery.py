@@ -127,3 +127,35 @@ def test_who_lost_a_worker_goes_before_who_waits() -> None:
     for request in (first, second, third):
         world.check_ended(request)
     world.check_idle()
+
+
+@pytest.mark.parametrize("kind", ["ar", "vocoder"])
+@pytest.mark.parametrize("output", ["audio", "codes"])
+@pytest.mark.parametrize("steps", [0, 1, 5, 16])
+def test_late_answers_of_a_worker_that_registers_again_are_dropped_and_no_loss(
+    kind: str, output: str, steps: int
+) -> None:
+    world, request = at_work(output)
+    work(world, steps)
+    workers = world.ar if kind == "ar" else world.vocoders
+    for _ in range(2 * LOSSES):
+        world.stall(next(iter(workers)))
+        world.late_answer()
+        world.step()
+        world.call()
+        world.late_answer()
+        assert request not in world.core.requests or world.core.requests[request].losses <= 1
+        work(world, 8)
+    ends_well(world, request)
+
+
+def test_a_late_answer_is_not_taken_for_the_frame_of_another_request() -> None:
+    world = World(Settings(look_ahead=False))
+    worker = world.join_ar()
+    world.join_vocoder()
+    first = world.submit([7], [20], output="codes")
+    world.core.cancel(first, "cancelled")
+    world.stall(worker.incarnation)
+    second = world.submit([7], [20], output="codes")
+    world.late_answer()
+    ends_well(world, second)

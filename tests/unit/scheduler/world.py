@@ -5,8 +5,11 @@ Codes are a function of (seed, frame), so that a frame that is lost, doubled, sw
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import math
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +53,11 @@ def columns_of(seed: int, first: int, end: int) -> Array:
     """Frames as columns of a prompt, int32 [11, end - first]."""
     codes = np.array([codes_of(seed, frame) for frame in range(first, end)], np.int32).reshape(-1, 10).T
     return np.concatenate([codes[:1] + SEMANTIC_BEGIN, codes])
+
+
+def called(plan: DecodePlan) -> DecodeDone:
+    """The answer to a call."""
+    return DecodeDone(plan.call, CALL_SECONDS, [], plan.registration)
 
 
 class Job(NamedTuple):
@@ -124,7 +132,7 @@ class FakeAr:
             rows.append(slot)
         self.codes = np.array([self._draw(slot) for slot in rows], np.int16).reshape(-1, 10)
         self.ended = np.array([self._ends(slot, jobs) for slot in rows], np.uint8)
-        return StepDone(plan.step, self.seconds + self.per_row * len(rows))
+        return StepDone(plan.step, self.seconds + self.per_row * len(rows), plan.registration)
 
     def _prefill(self, prefill: Prefill, columns: Array, jobs: dict[int, Job]) -> None:
         slot = prefill.slot
@@ -192,7 +200,7 @@ class FakeVocoder:
         self.incarnation = name
         self.hello = VocoderWorkerHello("vocoder_worker", slots, f"ipc://{name}")
         self.plans: deque[tuple[DecodePlan, list[Array]]] = deque()
-        self.clips: deque[str] = deque()
+        self.clips: deque[EncodeAudio] = deque()
         self.streams: dict[int, tuple[str, int]] = {}  # slot to request and next frame
 
     def accept(self, plan: DecodePlan, codes: Array, jobs: dict[str, Job]) -> None:
@@ -234,6 +242,7 @@ class World:
         self.rested: dict[str, Rested] = {}
         self.ended: dict[str, Ended] = {}
         self.encoded: dict[str, Encoded] = {}
+        self.late: deque[Callable[[], object]] = deque()  # answers of earlier registrations
 
     def name(self, kind: str) -> str:
         self.names += 1
@@ -263,6 +272,48 @@ class World:
             self._hear(vocoder.plans[0][0])
         self.core.peer_lost(incarnation, self.now)
         self.carry_out()
+
+    def stall(self, incarnation: str) -> None:
+        """A worker stands still, is given up, and registers again under its incarnation; its answer comes late."""
+        if incarnation in self.ar:
+            self._stall_ar(incarnation)
+        else:
+            self._stall_vocoder(incarnation)
+        self.carry_out()
+
+    def _stall_ar(self, incarnation: str) -> None:
+        worker = self.ar[incarnation]
+        if worker.plans:
+            done = worker.answer(self.by_seed)
+            late = incarnation, done, worker.codes, worker.ended
+            self.late.append(lambda: self.core.step_done(*late, self.now))
+        self.core.peer_lost(incarnation, self.now)
+        again = copy.copy(worker)
+        again.plans, again.tables = deque(), {}
+        self.ar[incarnation] = again
+        self.core.ar_joined(incarnation, again.hello)
+
+    def _stall_vocoder(self, incarnation: str) -> None:
+        worker = self.vocoders[incarnation]
+        if worker.plans:
+            plan, _ = worker.plans[0]
+            self.late.append(lambda: (self._hear(plan), self.core.decode_done(incarnation, called(plan), self.now)))
+        if worker.clips:
+            clip = worker.clips[0]
+            late = incarnation, Encoded(clip.request, None, clip.registration), [np.zeros((10, 3), np.int16)]
+            self.late.append(lambda: self.core.encode_done(*late))
+        self.core.peer_lost(incarnation, self.now)
+        self.vocoders[incarnation] = again = FakeVocoder(incarnation, worker.hello.slots)
+        self.core.vocoder_joined(incarnation, again.hello)
+        for gateway in self.gateways:
+            self.core.attached(gateway, incarnation)
+
+    def late_answer(self) -> None:
+        """An answer of an earlier registration comes, if the worker is registered: the shell drops the others."""
+        if self.late:
+            with contextlib.suppress(KeyError):
+                self.late.popleft()()
+            self.carry_out()
 
     def _hear(self, plan: DecodePlan) -> None:
         """Gateways get the sound of a call. What they have already they leave out; a hole they don't accept."""
@@ -348,7 +399,7 @@ class World:
                 plan, _ = worker.plans.popleft()
                 self.now += CALL_SECONDS
                 self._hear(plan)
-                self.core.decode_done(worker.incarnation, DecodeDone(plan.call, CALL_SECONDS, []), self.now)
+                self.core.decode_done(worker.incarnation, called(plan), self.now)
                 self.carry_out()
                 return True
         return False
@@ -357,7 +408,8 @@ class World:
         """Have one vocoder worker finish its clip."""
         for worker in self.vocoders.values():
             if worker.clips:
-                done = Encoded(worker.clips.popleft())
+                clip = worker.clips.popleft()
+                done = Encoded(clip.request, None, clip.registration)
                 self.core.encode_done(worker.incarnation, done, [np.zeros((10, 3), np.int16)])
                 self.carry_out()
                 return True
@@ -383,7 +435,7 @@ class World:
             elif isinstance(body, DecodePlan):
                 self.vocoders[peer].accept(body, arrays[0], self.jobs)
             elif isinstance(body, EncodeAudio):
-                self.vocoders[peer].clips.append(body.request)
+                self.vocoders[peer].clips.append(body)
             elif isinstance(body, Rested):
                 assert body.frames == self.jobs[body.request].said[body.extended]
                 self.rested[body.request] = body
