@@ -1,4 +1,4 @@
-"""A cost-model executor: it takes the time that a formula says, and draws deterministic codes.
+"""A cost-model executor: takes the time that a formula gives, and draws deterministic codes.
 
 For tests and load tests of everything around the model. A frame's codes are a function of the request's seed and the
 frame's number alone.
@@ -22,7 +22,7 @@ DISTINCT = 65_536  # frames, after which codes come again
 
 
 def drawn_codes() -> Array:
-    """Codes that look drawn, int16 [DISTINCT, 10]."""
+    """Pseudo-random codes, int16 [DISTINCT, 10]."""
     numbers = np.arange(1, DISTINCT + 1, dtype=np.uint64)[:, None]
     mixed = numbers * (np.arange(1, CODEBOOKS + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
     return ((mixed ^ (mixed >> np.uint64(29))) % np.uint64(CODES)).astype(np.int16)
@@ -32,6 +32,7 @@ class CostExecutor:
     """See :class:`ar_worker.executor.Executor`. A step costs its base, and so much per row and per prefill token."""
 
     device = "none"
+    depth = 1
 
     def __init__(self, slots: int, cost: ArCost) -> None:
         self._model = step_model(cost)
@@ -46,8 +47,8 @@ class CostExecutor:
     def warm_up(self) -> None:
         """Nothing to warm."""
 
-    def execute(self, plan: StepPlan, arrays: Sequence[Array], arrived: float = 0.0) -> StepOutput:
-        """See :meth:`ar_worker.executor.Executor.execute`."""
+    def launch(self, plan: StepPlan, arrays: Sequence[Array], arrived: float = 0.0) -> StepOutput:
+        """See :meth:`ar_worker.executor.Executor.launch`. Returns when the step is done."""
         for assign in plan.assigned:
             self._seeds[assign.slot] = assign.sampling.seed
             if assign.sampling.seed == self._poison:
@@ -63,3 +64,7 @@ class CostExecutor:
         duration = self._model.step_seconds(len(rows), sum(prefill.tokens for prefill in plan.prefills))
         self._device.spend(duration, arrived)
         return StepOutput(codes, ended, duration)
+
+    def resolve(self, ticket: StepOutput) -> StepOutput:
+        """See :meth:`ar_worker.executor.Executor.resolve`."""
+        return ticket

@@ -1,95 +1,169 @@
-"""What lives on the device from step to step, besides keys and values: tensors indexed by slot."""
+"""State on the device from step to step, besides keys and values: tensors indexed by slot.
+
+One more slot, the scratch slot, belongs to padding rows. Its pages are the scratch page, and its hidden state is zero.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ar_worker.frame import FrameParams
-from ar_worker.sampling import LEAST_TEMPERATURE, MOST_RANKS, Filter, limits
-from common.messages import PROMPT_ROWS, REPETITION_WINDOW, Assign, Prefill, Sampling
+from ar_worker.sampling import LEAST_TEMPERATURE, MOST_RANKS, Filter, mixed_seed, rank_limits
+from ar_worker.slot_table import Limits
+from ar_worker.step_inputs import Put
+from common.messages import PROMPT_ROWS, REPETITION_WINDOW, Array, Assign, Prefill, Sampling, StepPlan
+
+Change: TypeAlias = Callable[[], object]
 
 REPETITION_TEMPERATURE = 1.0
 REPETITION_TOP_P = 0.9
 
+_LENGTH, _FRAME, _SEED = 0, 1, 2
+_WINDOW = slice(3, 3 + REPETITION_WINDOW)
+_LAST = slice(_WINDOW.stop, _WINDOW.stop + PROMPT_ROWS)
 
-class SlotState:
-    """Sampling parameters, repetition window and last frame of each slot; one more row for padding.
+
+class FrameRows(NamedTuple):
+    """The rows of a frame: decodes, rows whose slow output a prefill left, and padding."""
+
+    slots: Tensor  # int64 [B]
+    advance: Tensor  # int64 [B, 2], what to add to length and frame number
+    prefilled: Tensor  # bool [B], the slow output is the slot's hidden state; true of padding
+    begins: Tensor  # bool [B], begins a turn, with an empty repetition window
+
+
+class Taken(NamedTuple):
+    """State of the slots of a step's rows."""
+
+    counts: Tensor  # int64 [B, 2], length and frame number
+    seed: Tensor  # int64 [B], mixed
+    window: Tensor  # int64 [B, 10], recent main tokens
+    last: Tensor  # int64 [B, 11], last frame
+
+    @property
+    def frame(self) -> Tensor:
+        """Number of the frame to be drawn, int64 [B]."""
+        return self.counts[:, 1]
+
+
+class FrameParams(NamedTuple):
+    """Sampling of a frame, one row each: the main token, its second draw where it repeats itself, and the codes."""
+
+    slow: Filter
+    again: Filter
+    fast: Filter
+    window: Tensor  # int64 [B, 10], recent main tokens
+    checked: Tensor  # bool [B], whether the window is consulted
+    ranks: int  # candidates to look at, see ranks_needed
+
+
+class DeviceState:
+    """Page table, lengths, sampling parameters, repetition window and last frame of each slot.
 
     A slot whose last frame begins with the end token has ended: until a prefill it draws nothing but end tokens, and
     its window stands still. So a decode planned before the end was known leaves no trace.
     """
 
-    def __init__(self, slots: int, im_end_id: int, device: torch.device) -> None:
-        self._im_end_id = im_end_id
+    def __init__(self, limits: Limits, hidden: Tensor) -> None:
+        """``hidden`` [slots + 1, dim], zeros: room for the slow output of prefills."""
+        device, slots, width = hidden.device, limits.slots, limits.table_width
+        self._im_end_id, self._width = limits.model.im_end_id, width
+        self._positions = width * limits.page_size
+        self.hidden = hidden
+        self.pages = torch.full((slots + 1, width), limits.pages, dtype=torch.int32, device=device)
+        self._table = torch.zeros(slots + 1, _LAST.stop, dtype=torch.int64, device=device)
         self._temperatures = torch.ones(slots + 1, 2, device=device)  # slow, fast
         self._limits = torch.ones(slots + 1, 3, MOST_RANKS, device=device)  # of the draws: slow, slow again, fast
-        self._seeds = torch.zeros(slots + 1, dtype=torch.int64, device=device)
-        self._windows = torch.zeros(slots + 1, REPETITION_WINDOW, dtype=torch.int64, device=device)
-        self._frames = torch.zeros(slots + 1, PROMPT_ROWS, dtype=torch.int64, device=device)
 
-    def assign(self, items: Sequence[Assign]) -> None:
-        """Start new sequences."""
-        if not items:
-            return
-        sampling = [item.sampling for item in items]
-        slots = torch.tensor([item.slot for item in items], device=self._seeds.device)
-        pairs = [_temperatures(item) for item in sampling]
-        self._put(self._temperatures, slots, [[max(t, LEAST_TEMPERATURE) for t in pair] for pair in pairs])
-        kept = [_limits(item, pair) for item, pair in zip(sampling, pairs, strict=True)]
-        self._limits[slots] = torch.stack(kept).to(slots.device)
-        self._put(self._seeds, slots, [_wrapped(item.seed) for item in sampling])
-        self._windows[slots] = 0
-        self._frames[slots] = 0
+    # Changes that a plan makes ---------------------------------------------------------------------------------------
 
-    def resume(self, prefills: Sequence[Prefill]) -> None:
-        """Fill the windows of sequences whose turn goes on behind a prefill."""
-        for item in prefills:
-            if item.recent is not None:
-                recent = item.recent[-REPETITION_WINDOW:]
-                window = [0] * (REPETITION_WINDOW - len(recent)) + recent
-                self._windows[item.slot] = torch.tensor(window, device=self._windows.device)
+    def changes(self, plan: StepPlan, appends: Array, put: Put) -> list[Change]:
+        """What a plan changes before its prefills and decodes, in order; ``appends`` int [n, 3] (slot, index, page)."""
+        changes = []
+        if plan.assigned:
+            changes.append(self.assign(plan.assigned, put))
+        if len(appends):
+            changes.append(self._append_pages(appends, put))
+        if plan.prefills:
+            changes.append(self._fill(plan.prefills, put))
+        resumed = [item for item in plan.prefills if item.recent is not None]
+        if resumed:
+            changes.append(self._resume(resumed, put))
+        return changes
 
-    def last_frames(self, slots: Tensor) -> Tensor:
-        """int64 [D, 11] of slots [D]."""
-        return self._frames[slots]
+    def assign(self, items: Sequence[Assign], put: Put) -> Change:
+        """Starts new sequences."""
+        rows = np.zeros((len(items), _LAST.stop), np.int64)
+        rows[:, _SEED] = [mixed_seed(item.sampling.seed) for item in items]
+        pairs = [_temperatures(item.sampling) for item in items]
+        kept = [_limits(item.sampling, pair) for item, pair in zip(items, pairs, strict=True)]
+        slots, table = put(np.array([item.slot for item in items], np.int64)), put(rows)
+        temperatures = put(np.maximum(np.array(pairs, np.float32), np.float32(LEAST_TEMPERATURE)))
+        bounds = put(torch.stack(kept).numpy())
 
-    def seeds(self, slots: Tensor) -> Tensor:
-        return self._seeds[slots]
+        def apply() -> None:
+            self._table.index_copy_(0, slots, table)
+            self._temperatures.index_copy_(0, slots, temperatures)
+            self._limits.index_copy_(0, slots, bounds)
 
-    def params(self, slots: Tensor, begins: Tensor, ranks: int) -> FrameParams:
-        """How to draw the next frame of slots [S]; ``begins`` bool [S]: it begins a turn, with an empty window."""
-        slow_temperature, fast_temperature = self._temperatures.index_select(0, slots).split(1, 1)
-        slow, again, fast = self._limits[..., :ranks].index_select(0, slots).unbind(1)
+        return apply
+
+    def _append_pages(self, appends: Array, put: Put) -> Change:
+        at = put(appends[:, 0].astype(np.int64) * self._width + appends[:, 1])
+        pages = put(appends[:, 2].astype(np.int32))
+        return lambda: self.pages.view(-1).index_copy_(0, at, pages)
+
+    def _fill(self, items: Sequence[Prefill], put: Put) -> Change:
+        """Sets length and frame number behind prefills."""
+        counts = put(np.array([(item.start + item.tokens, item.frame) for item in items], np.int64))
+        slots = put(np.array([item.slot for item in items], np.int64))
+        return lambda: self._table[:, :_SEED].index_copy_(0, slots, counts)
+
+    def _resume(self, items: Sequence[Prefill], put: Put) -> Change:
+        """Fills the windows of turns that go on behind a prefill."""
+        windows = put(np.array([_window(item.recent or []) for item in items], np.int64))
+        slots = put(np.array([item.slot for item in items], np.int64))
+        return lambda: self._table[:, _WINDOW].index_copy_(0, slots, windows)
+
+    def positions(self, taken: Taken) -> Tensor:
+        """Where the rows' last frames go in their sequences, int64 [B]."""
+        return taken.counts[:, 0].clamp(max=self._positions - 1)
+
+    def take(self, slots: Tensor) -> Taken:
+        """State of ``slots`` [B]."""
+        rows = self._table.index_select(0, slots)
+        return Taken(rows[:, :_SEED], rows[:, _SEED], rows[:, _WINDOW], rows[:, _LAST])
+
+    def params(self, rows: FrameRows, taken: Taken, ranks: int) -> FrameParams:
+        """Sampling parameters of the next frame, for ``ranks`` candidates."""
+        slow_temperature, fast_temperature = self._temperatures.index_select(0, rows.slots).split(1, 1)
+        slow, again, fast = self._limits[..., :ranks].index_select(0, rows.slots).unbind(1)
         return FrameParams(
             Filter(slow_temperature, slow),
             Filter(REPETITION_TEMPERATURE, again),
             Filter(fast_temperature, fast),
-            self._windows.index_select(0, slots),
-            ~begins,
+            taken.window,
+            ~rows.begins,
             ranks,
         )
 
-    def record(self, slots: Tensor, frames: Tensor, begins: Tensor) -> Tensor:
-        """Take in what was drawn: frames int64 [S, 11] of slots [S]; returns them, with ended slots kept ended.
+    def record(self, rows: FrameRows, taken: Taken, frames: Tensor) -> Tensor:
+        """Take in drawn frames int64 [B, 11]; returns them, with ended slots kept ended.
 
-        ``begins`` as for :meth:`params`: such a frame empties the slot's window and does not enter it.
+        The frame that begins a turn empties the slot's window and does not enter it.
         """
-        last, windows = self._frames[slots], self._windows[slots]
-        going_on = begins | (last[:, 0] != self._im_end_id)
-        frames = torch.where(going_on[:, None], frames, last)
-        moved = torch.cat([windows[:, 1:], frames[:, :1]], 1)
-        enters = frames[:, :1] != self._im_end_id
-        windows = torch.where(enters, moved, windows)
-        self._windows[slots] = windows.masked_fill_(begins[:, None], 0)
-        self._frames[slots] = frames
+        going_on = (taken.last[:, :1] != self._im_end_id).logical_or_(rows.begins[:, None])
+        frames = torch.where(going_on, frames, taken.last)
+        moved = torch.cat([taken.window[:, 1:], frames[:, :1]], 1)
+        window = torch.where(frames[:, :1] == self._im_end_id, taken.window, moved)
+        window.masked_fill_(rows.begins[:, None], 0)
+        counts = taken.counts + rows.advance
+        self._table.index_copy_(0, rows.slots, torch.cat([counts, taken.seed[:, None], window, frames], 1))
         return frames
-
-    @staticmethod
-    def _put(target: Tensor, slots: Tensor, values: Sequence[object]) -> None:
-        target[slots] = torch.tensor(values, dtype=target.dtype, device=target.device)
 
 
 def _temperatures(sampling: Sampling) -> tuple[float, float]:
@@ -102,9 +176,9 @@ def _limits(sampling: Sampling, temperatures: tuple[float, float]) -> Tensor:
     slow, fast = temperatures
     top_k = torch.tensor([1 if t == 0 else sampling.top_k for t in (slow, slow, fast)])
     top_p = torch.tensor([sampling.top_p, REPETITION_TOP_P, sampling.top_p])
-    return limits(top_p[:, None], top_k[:, None], MOST_RANKS)
+    return rank_limits(top_p[:, None], top_k[:, None], MOST_RANKS)
 
 
-def _wrapped(seed: int) -> int:
-    """A seed of any size as a signed 64-bit number."""
-    return (seed + (1 << 63)) % (1 << 64) - (1 << 63)
+def _window(recent: Sequence[int]) -> list[int]:
+    recent = list(recent[-REPETITION_WINDOW:])
+    return [0] * (REPETITION_WINDOW - len(recent)) + recent

@@ -1,9 +1,9 @@
-"""What the worker's compute thread asks of whatever executes its steps: the model, or a cost model of it."""
+"""The interface between the worker's compute loop and whatever executes its steps: the model, or a cost model of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from common.messages import Array, StepPlan
 
@@ -17,7 +17,7 @@ class StepOutput(NamedTuple):
 
 
 class Executor(Protocol):
-    """Executes one step at a time; keeps everything that outlives a step."""
+    """Executes steps in order; keeps everything that outlives a step."""
 
     @property
     def device(self) -> object:
@@ -27,11 +27,15 @@ class Executor(Protocol):
     def memory_bytes(self) -> dict[str, int]:
         """Memory held for good, by purpose."""
 
+    @property
+    def depth(self) -> int:
+        """Most steps that may be launched and not resolved. 1: a launch returns when the step is done."""
+
     def warm_up(self) -> None:
         """Run what a first step would be slow at. Call before the first plan; leaves no trace."""
 
-    def execute(self, plan: StepPlan, arrays: Sequence[Array], arrived: float = 0.0) -> StepOutput:
-        """Execute a plan with its arrays, as described at :class:`StepPlan`.
+    def launch(self, plan: StepPlan, arrays: Sequence[Array], arrived: float = 0.0) -> Any:
+        """Begin a plan with its arrays, as described at :class:`StepPlan`; returns its ticket.
 
         ``arrived`` (time.monotonic()) is when the plan came: a cost model of a device begins the step then, or when the
         step before is done.
@@ -39,3 +43,6 @@ class Executor(Protocol):
         Raises:
             ValueError: the plan is not executable; nothing was changed.
         """
+
+    def resolve(self, ticket: Any) -> StepOutput:
+        """Wait for the end of a step; its result. Tickets are resolved in the order of their launch, each once."""

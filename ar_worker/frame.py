@@ -1,28 +1,46 @@
-"""Drawing one frame: the main token with the repetition rule, then nine codes by the fast stack."""
+"""One frame per row: the slow step, the main token with the repetition rule, then nine codes by the fast stack."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from ar_worker.model import DualAr
-from ar_worker.sampling import Filter, Uniforms, draw, rank
+from ar_worker.device_state import DeviceState, FrameParams, FrameRows
+from ar_worker.model import Attend, DualAr, FrameAttention
+from ar_worker.sampling import Noise, Uniforms, draw, rank
 
 
-class FrameParams(NamedTuple):
-    """How to draw a frame, one row each: the main token, once more where it repeats itself, and the nine codes."""
+def decode_frame(
+    model: DualAr,
+    state: DeviceState,
+    rows: FrameRows,
+    ranks: int,
+    attention: Callable[[Tensor], Attend] | None,
+    fast: FrameAttention,
+) -> Tensor:
+    """The next frame of each row, int64 [B, 11], recorded in the state.
 
-    slow: Filter
-    again: Filter
-    fast: Filter
-    window: Tensor  # int64 [B, 10], recent main tokens
-    checked: Tensor  # bool [B], whether the window is consulted
-    ranks: int  # candidates to look at, see ranks_needed
+    Args:
+        attention: makes the slow step's attention from the rows' positions int64 [B]; None if every row is drawn from
+            a prefill's output.
+        fast: attention of the fast stack, of the rows' number.
+    """
+    taken = state.take(rows.slots)
+    x = state.hidden.index_select(0, rows.slots)
+    if attention is not None:
+        positions = state.positions(taken)
+        slow = model.slow(model.embed(taken.last), positions, attention(positions))
+        x = torch.where(rows.prefilled[:, None], x, slow)
+    noise = Noise(taken.seed, taken.frame, model.config.num_codebooks)
+    drawn = draw_frame(model, x, state.params(rows, taken, ranks), noise, fast)
+    return state.record(rows, taken, drawn)
 
 
-def draw_frame(model: DualAr, x: Tensor, params: FrameParams, uniforms: Uniforms) -> Tensor:
+def draw_frame(
+    model: DualAr, x: Tensor, params: FrameParams, uniforms: Uniforms, attend: FrameAttention | None = None
+) -> Tensor:
     """One frame for each row of slow output x [B, dim]: int64 [B, 11], the main token and its ten codes.
 
     Code 0 is the main token less the first semantic id, clamped to the codebook, so 0 for the end token. The other
@@ -31,8 +49,9 @@ def draw_frame(model: DualAr, x: Tensor, params: FrameParams, uniforms: Uniforms
     logits, hidden = model.head(x)
     token = draw_token(model, logits, params, uniforms)
     config = model.config
-    code = (token - config.semantic_begin_id).clamp(0, config.codebook_size - 1)
-    attend = model.frame_attention(x.shape[0])
+    code = (token - config.semantic_begin_id).clamp_(0, config.codebook_size - 1)
+    attend = attend or model.frame_attention(x.shape[0])
+    attend.restart()
     columns = [token, code]
     logits = model.fast_first(hidden, code, attend)
     for codebook in range(1, config.num_codebooks):
@@ -53,5 +72,6 @@ def draw_token(model: DualAr, logits: Tensor, params: FrameParams, uniforms: Uni
     ranked = ranked._replace(ids=model.candidates.take(ranked.ids))
     token = draw(ranked, params.slow, uniforms(ranked.ids, 0, 0))
     other = draw(ranked, params.again, uniforms(ranked.ids, 0, 1))
-    repeated = (params.window == token[:, None]).any(1) & params.checked & (token != model.config.im_end_id)
+    repeated = (params.window == token[:, None]).any(1)
+    repeated.logical_and_(params.checked).logical_and_(token != model.config.im_end_id)
     return torch.where(repeated, other, token)

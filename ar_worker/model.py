@@ -1,12 +1,10 @@
 """The Dual-AR model over explicit state: a slow stack over positions, a fast stack over the codebooks of one frame.
 
 Rows are independent: N positions of any sequences go through the slow stack together, B frames through the fast one.
-Rounding follows the original: rotary tables are rounded to bfloat16, block norms round twice, q/k norms once.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -14,12 +12,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ar_worker.attention import FrameAttention
+from ar_worker.attention import causal_mask, fold_heads, unfold_heads
+from ar_worker.ops import (
+    FrameTables,
+    HeadNorm,
+    add_rms_norm,
+    embed_frame,
+    fast_attention,
+    qk_norm_rope,
+    rms_norm,
+    swiglu,
+)
 from ar_worker.rows import RowPolicy
 from ar_worker.weights import DualArWeights, LayerWeights
 from common.checkpoint import ModelConfig, StackConfig
 
-Attend: TypeAlias = Callable[[int, Tensor], Tensor]
+Attend: TypeAlias = Callable[[int, Tensor, HeadNorm], Tensor]
+"""Attention of a layer: normalises and rotates qkv [rows, heads + 2 * kv_heads, head_dim], keeps its keys and values,
+and returns [rows, heads * head_dim]."""
 
 
 def rotary_table(positions: int, head_dim: int, base: float, device: torch.device) -> Tensor:
@@ -29,57 +39,39 @@ def rotary_table(positions: int, head_dim: int, base: float, device: torch.devic
     return torch.complex(angles.cos().bfloat16().float(), angles.sin().bfloat16().float()).to(device)
 
 
-def inverse_rms(x: Tensor, eps: Tensor) -> Tensor:
-    """1 / sqrt(mean(x^2) + eps) over the last dimension, which is kept; x in fp32, eps fp32 [1]."""
-    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return torch.addcmul(eps, norm, norm, value=1 / x.shape[-1]).rsqrt_()
-
-
-def rms_norm(x: Tensor, weight: Tensor, eps: Tensor) -> Tensor:
-    """RMSNorm that rounds the normalised value to x's type before the weight is applied."""
-    wide = x.float()
-    return (wide * inverse_rms(wide, eps)).to(x.dtype).mul_(weight)
-
-
 class Stack:
     """Transformer blocks: pre-norm attention and SwiGLU, both residual."""
 
     def __init__(self, config: StackConfig, layers: Sequence[LayerWeights], rows: RowPolicy) -> None:
         self._config, self._layers, self._rows = config, layers, rows
-        self._qk_weights = [self._qk_weight(layer) for layer in layers]
+        self.qk_weights = [self._qk_weight(layer) for layer in layers]
         self.eps = torch.tensor([config.norm_eps], device=layers[0].wqkv.device)
 
     def __call__(self, x: Tensor, rotation: Tensor, attend: Attend, first: Tensor | None = None) -> Tensor:
         """x [rows, dim] through all blocks (no final norm).
 
-        ``rotation`` complex [rows or 1, 1, head_dim / 2]. ``attend(layer, qkv)`` keeps keys and values. ``first``: what
-        :meth:`project` gives for x, where that is known.
+        ``rotation`` complex [rows or 1, 1, head_dim / 2]. ``first``: what :meth:`project` gives for x, where that is
+        known.
         """
-        eps = self.eps
+        eps, linear, delta = self.eps, self._rows.linear, None
         for index, layer in enumerate(self._layers):
-            qkv = self.project(x, index) if first is None or index else first
-            self._rotate(qkv, rotation)
-            x = self._rows.linear(attend(index, qkv), layer.wo, layer.wo_bias).add_(x)
-            x = self._feed_forward(layer, rms_norm(x, layer.ffn_norm, eps)).add_(x)
-        return x
+            if first is None or index:
+                normed, x = add_rms_norm(x, delta, layer.attention_norm, eps)
+                qkv = self._project(normed, layer)
+            else:
+                qkv = first
+            attended = attend(index, qkv, HeadNorm(self.qk_weights[index], eps, rotation))
+            normed, x = add_rms_norm(x, linear(attended, layer.wo, layer.wo_bias), layer.ffn_norm, eps)
+            delta = linear(swiglu(linear(normed, layer.w13)), layer.w2)
+        return x if delta is None else delta.add_(x)
 
-    def project(self, x: Tensor, index: int = 0) -> Tensor:
-        """Queries, keys and values [rows, heads + 2 * kv_heads, head_dim], q and k normalised, not yet rotated."""
-        layer, weight, rows = self._layers[index], self._qk_weights[index], x.shape[0]
-        normed = rms_norm(x, layer.attention_norm, self.eps)
-        qkv = self._rows.linear(normed, layer.wqkv, layer.wqkv_bias).view(rows, -1, self._config.head_dim)
-        if weight is not None:  # this norm rounds once, after its weight
-            qk = qkv[:, : weight.shape[0]]
-            wide = qk.float()
-            torch.mul(wide * inverse_rms(wide, self.eps), weight, out=qk)
-        return qkv
+    def project(self, x: Tensor) -> Tensor:
+        """Queries, keys and values of the first block, [rows, heads + 2 * kv_heads, head_dim]."""
+        layer = self._layers[0]
+        return self._project(rms_norm(x, layer.attention_norm, self.eps), layer)
 
-    def _rotate(self, qkv: Tensor, rotation: Tensor) -> None:
-        """Bring q and k to their positions, in place."""
-        qk = qkv[:, : self._config.n_head + self._config.n_kv_head]
-        wide = qk.float()
-        pairs = torch.view_as_complex(wide.view(*wide.shape[:-1], -1, 2))
-        qk.copy_(torch.view_as_real(pairs * rotation).view_as(qk))
+    def _project(self, normed: Tensor, layer: LayerWeights) -> Tensor:
+        return self._rows.linear(normed, layer.wqkv, layer.wqkv_bias).view(len(normed), -1, self._config.head_dim)
 
     def _qk_weight(self, layer: LayerWeights) -> Tensor | None:
         """Weights of the q and k norms for all heads, fp32 [heads + kv_heads, head_dim]."""
@@ -88,77 +80,124 @@ class Stack:
         parts = [layer.q_norm.expand(self._config.n_head, -1), layer.k_norm.expand(self._config.n_kv_head, -1)]
         return torch.cat(parts).float()
 
-    def _feed_forward(self, layer: LayerWeights, x: Tensor) -> Tensor:
-        gate, up = self._rows.linear(x, layer.w13).chunk(2, dim=-1)
-        return self._rows.linear(F.silu(gate).mul_(up), layer.w2)
+
+class FrameAttention:
+    """Causal attention of the fast stack within one frame: two positions in the first pass, then one each.
+
+    Args:
+        kv: room for keys and values, ``[layers, batch, 2 * kv_heads, codebooks, head_dim]``; needs no initial value.
+    """
+
+    def __init__(self, kv: Tensor) -> None:
+        self.positions = range(0)
+        self._batch, self._kv_heads = kv.shape[1], kv.shape[2] // 2
+        self._layers = kv.unbind(0)
+
+    def restart(self) -> None:
+        """The next pass begins a frame."""
+        self.positions = range(0)
+
+    def advance(self, length: int) -> None:
+        """The next pass is over so many further positions; only the first may be over more than one."""
+        self.positions = range(self.positions.stop, self.positions.stop + length)
+
+    def __call__(self, layer: int, qkv: Tensor, norm: HeadNorm) -> Tensor:
+        """See :data:`Attend`; rows are batch * length."""
+        qk_norm_rope(qkv, self._kv_heads, norm)
+        if len(self.positions) == 1:
+            return fast_attention(qkv, self._layers[layer], self.positions.start)
+        return self._first(self._layers[layer], qkv)
+
+    def _first(self, kv: Tensor, qkv: Tensor) -> Tensor:
+        length, heads = len(self.positions), qkv.shape[1] - 2 * self._kv_heads
+        kv[:, :, :length] = qkv[:, heads:].unflatten(0, (self._batch, length)).transpose(1, 2)
+        keys, values = kv.narrow(2, 0, length).chunk(2, 1)
+        at = torch.arange(length, device=qkv.device)[None]
+        mask = causal_mask(at, length, heads // self._kv_heads, qkv.dtype)
+        q = fold_heads(qkv[:, :heads], self._batch, self._kv_heads)
+        return unfold_heads(F.scaled_dot_product_attention(q, keys, values, attn_mask=mask), length)
 
 
 class DualAr:
     """The model. ``positions`` is how many positions a sequence may have."""
 
     def __init__(self, config: ModelConfig, weights: DualArWeights, rows: RowPolicy, positions: int) -> None:
-        self.config, self._weights, self._rows = config, weights, rows
+        self.config, self.weights, self._rows = config, weights, rows
         self._slow = Stack(config.slow, weights.slow, rows)
         self._fast = Stack(config.fast, weights.fast, rows)
-        self._fast_projected = self._fast.project(weights.fast_embeddings)  # of each code
+        self.fast_projected = self._fast.project(weights.fast_embeddings)
+        """What the first block of the fast stack projects of each code, [codebook_size, heads, head_dim]."""
         device = weights.embeddings.device
-        self._slow_rotation = rotary_table(positions, config.slow.head_dim, config.slow.rope_base, device)
-        self._fast_rotation = rotary_table(config.num_codebooks, config.fast.head_dim, config.fast.rope_base, device)
-        self._code_offsets = torch.arange(config.num_codebooks, device=device) * config.codebook_size
-        semantic = torch.arange(config.semantic_begin_id, config.semantic_end_id + 1, device=device)
-        self.candidates = torch.cat([semantic, semantic.new_tensor([config.im_end_id])])
+        self.slow_rotation = rotary_table(positions, config.slow.head_dim, config.slow.rope_base, device)
+        self.fast_rotation = rotary_table(config.num_codebooks, config.fast.head_dim, config.fast.rope_base, device)
+        offsets = torch.arange(config.num_codebooks, device=device) * config.codebook_size
+        semantic = (config.semantic_begin_id, config.semantic_end_id)
+        self.tables = FrameTables(
+            weights.embeddings, weights.codebook_embeddings, offsets, semantic, config.scale_codebook_embeddings
+        )
+        ids = torch.arange(semantic[0], semantic[1] + 1, device=device)
+        self.candidates = torch.cat([ids, ids.new_full((1,), config.im_end_id)])
         """Token ids of the head's rows, int64 [codebook_size + 1]."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of weights, activations and KV."""
+        return self.weights.embeddings.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.weights.embeddings.device
 
     @property
     def table_bytes(self) -> int:
         """Of what is computed once, beside the weights."""
-        return sum(table.nbytes for table in (self._fast_projected, self._slow_rotation, self._fast_rotation))
+        return sum(table.nbytes for table in (self.fast_projected, self.slow_rotation, self.fast_rotation))
+
+    @property
+    def qk_weights(self) -> tuple[list[Tensor | None], list[Tensor | None]]:
+        """Weights of the q and k norms of the slow and the fast stack's layers; see :class:`HeadNorm`."""
+        return self._slow.qk_weights, self._fast.qk_weights
 
     def embed(self, frames: Tensor) -> Tensor:
         """frames int64 [N, 11], a token and its ten codes (zeros on text): [N, dim]."""
-        tokens, config = frames[:, :1], self.config
-        text = F.embedding(tokens[:, 0], self._weights.embeddings)
-        codes = F.embedding(frames[:, 1:] + self._code_offsets, self._weights.codebook_embeddings).sum(1)
-        audio = text + codes
-        if config.scale_codebook_embeddings:
-            audio = audio / math.sqrt(config.num_codebooks + 1)
-        return torch.where((tokens >= config.semantic_begin_id) & (tokens <= config.semantic_end_id), audio, text)
+        return embed_frame(frames, self.tables)
 
     def slow(self, x: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """Embedded rows x [N, dim] at ``positions`` [N] through the slow stack: [N, dim], before the final norm."""
-        return self._slow(x, self._slow_rotation[positions].unsqueeze(1), attend)
+        return self._slow(x, self.slow_rotation.index_select(0, positions).unsqueeze(1), attend)
 
     def head(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Slow output x [B, dim]: logits float32 [B, candidates], and what the fast stack is given [B, dim]."""
-        normed = rms_norm(x, self._weights.slow_norm, self._slow.eps)
-        logits = self._rows.linear(normed, self._weights.head).float()
+        normed = rms_norm(x, self.weights.slow_norm, self._slow.eps)
+        logits = self._rows.linear(normed, self.weights.head).float()
         return logits, normed if self.config.norm_fastlayer_input else x
 
     def frame_attention(self, batch: int) -> FrameAttention:
         """What the passes of the fast stack over one frame of ``batch`` rows attend by."""
-        config, table = self.config.fast, self._weights.fast_embeddings
+        config, table = self.config.fast, self.weights.fast_embeddings
         shape = (config.n_layer, batch, 2 * config.n_kv_head, self.config.num_codebooks, config.head_dim)
         return FrameAttention(torch.empty(shape, dtype=table.dtype, device=table.device))
 
     def fast_first(self, hidden: Tensor, code: Tensor, attend: FrameAttention) -> Tensor:
         """Positions 0 (``hidden`` [B, dim]) and 1 (``code`` int64 [B] of codebook 0): logits of codebook 1."""
-        if self._weights.project_in is not None:
-            hidden = self._rows.linear(hidden, self._weights.project_in, self._weights.project_in_bias)
-        x = torch.stack([hidden, F.embedding(code, self._weights.fast_embeddings)], 1)
+        if self.weights.project_in is not None:
+            hidden = self._rows.linear(hidden, self.weights.project_in, self.weights.project_in_bias)
+        x = torch.stack([hidden, F.embedding(code, self.weights.fast_embeddings)], 1)
         return self._fast_pass(x.flatten(0, 1), 2, attend)
 
     def fast_next(self, code: Tensor, attend: FrameAttention) -> Tensor:
         """The next position (``code`` int64 [B] of its codebook): logits float32 [B, codebook_size] of the codebook
         after it."""
-        x = self._weights.fast_embeddings.index_select(0, code)
-        return self._fast_pass(x, 1, attend, self._fast_projected.index_select(0, code))
+        x = self.weights.fast_embeddings.index_select(0, code)
+        return self._fast_pass(x, 1, attend, self.fast_projected.index_select(0, code))
 
     def _fast_pass(self, x: Tensor, length: int, attend: FrameAttention, first: Tensor | None = None) -> Tensor:
         """x [B * length, dim], the next ``length`` positions of each row; ``first`` as for the stack."""
         attend.advance(length)
-        rotation = self._fast_rotation[attend.positions.start : attend.positions.stop, None]
+        rotation = self.fast_rotation[attend.positions.start : attend.positions.stop, None]
         if length > 1:
             rotation = rotation.repeat(len(x) // length, 1, 1)
         x = self._fast(x, rotation, attend, first)[length - 1 :: length]
-        x = rms_norm(x, self._weights.fast_norm, self._fast.eps)
-        return self._rows.linear(x, self._weights.fast_output).float()
+        x = rms_norm(x, self.weights.fast_norm, self._fast.eps)
+        return self._rows.linear(x, self.weights.fast_output).float()

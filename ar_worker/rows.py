@@ -1,4 +1,4 @@
-"""How the rows of a step meet matrix products, so that a row's result does not depend on its neighbours."""
+"""Row policy: keeps the result of a row in a matrix product independent of the other rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 CPU_ROWS_PER_THREAD = 4  # with fewer rows per thread a CPU matrix product takes another path and rounds differently
 DETERMINISTIC_TILE = 64
+FRAME_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64)
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,11 @@ class RowPolicy:
             return cls(CPU_ROWS_PER_THREAD * threads)
         return cls(DETERMINISTIC_TILE, DETERMINISTIC_TILE) if deterministic else cls(1)
 
-    def padding(self, rows: int) -> int:
-        """Rows to add to ``rows``."""
-        return -rows % self.multiple
+    def bucket(self, rows: int) -> int:
+        """Rows of the frame in which ``rows`` rows are drawn."""
+        if self.multiple > 1:
+            return -(-rows // self.multiple) * self.multiple
+        return next((size for size in FRAME_BUCKETS if size >= rows), -(-rows // FRAME_BUCKETS[-1]) * FRAME_BUCKETS[-1])
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """x [rows, in] times weight [in, out], plus bias [out]: [rows, out]."""

@@ -37,7 +37,7 @@ class Ranked(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """Parameters of a draw. A candidate is kept if its mass is within the limit of its rank, see :func:`limits`."""
+    """Parameters of a draw. A candidate is kept if its mass is within its rank's limit, see :func:`rank_limits`."""
 
     temperature: Tensor | float  # [B, 1], or the same for all rows
     limits: Tensor  # float32 [B, K] or longer, or of one row for all
@@ -48,7 +48,7 @@ def ranks_needed(top_k: int) -> int:
     return min(max(LEAST_RANKS, 1 << (top_k - 1).bit_length()), MOST_RANKS)
 
 
-def limits(top_p: Tensor, top_k: Tensor, ranks: int) -> Tensor:
+def rank_limits(top_p: Tensor, top_k: Tensor, ranks: int) -> Tensor:
     """Largest mass with which each rank (from 0) is kept: float32 [..., ranks] of top_p and top_k [..., 1].
 
     Rank r is dropped if the mass up to and with it exceeds top_p, or if r >= top_k; rank 0 always stays.
@@ -77,7 +77,7 @@ def weights(ranked: Ranked, params: Filter) -> Tensor:
 
 def draw(ranked: Ranked, params: Filter, uniform: Tensor) -> Tensor:
     """One index into the logits per row, int64 [B]. ``uniform`` [B, K]: the noise of the ranked candidates."""
-    best = (uniform.log() / weights(ranked, params)).argmax(-1, keepdim=True)
+    best = uniform.log().div_(weights(ranked, params)).argmax(-1, keepdim=True)
     return ranked.ids.gather(-1, best)[:, 0]
 
 
@@ -85,6 +85,17 @@ def draw(ranked: Ranked, params: Filter, uniform: Tensor) -> Tensor:
 def _counting(n: int, device: torch.device) -> Tensor:
     """0, 1, ... n - 1 as float64."""
     return torch.arange(n, dtype=torch.float64, device=device)
+
+
+@lru_cache(maxsize=8)
+def _stream_offsets(count: int, device: torch.device) -> Tensor:
+    """Multiples of the golden ratio 1 to ``count``, wrapped to int64."""
+    return torch.arange(1, count + 1, device=device) * _GOLDEN
+
+
+@lru_cache(maxsize=8)
+def _half_step(device: torch.device) -> Tensor:
+    return torch.full((1,), 2.0**-53, dtype=torch.float64, device=device)
 
 
 def _mix(x: Tensor) -> Tensor:
@@ -98,21 +109,31 @@ def _shift(x: Tensor, bits: int) -> Tensor:
     return (x >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
+def mixed_seed(seed: int) -> int:
+    """The seed of a request as :class:`Noise` takes it: hashed, as a signed 64-bit number."""
+    x = (seed + _GOLDEN) % (1 << 64)
+    for shift, factor in _MIX:
+        x = (x ^ (x >> shift)) * factor % (1 << 64)
+    return x - (1 << 64) if x >> 63 else x
+
+
 class Noise:
     """Uniform noise that is a pure function of (seed, frame, codebook, draw, candidate id), by hashing.
 
     Args:
-        seeds: int64 [B].
+        seeds: int64 [B], from :func:`mixed_seed`.
         frames: int64 [B], the number of the frame each row draws.
         codebooks: how many codebooks a frame has.
     """
 
     def __init__(self, seeds: Tensor, frames: Tensor, codebooks: int) -> None:
-        streams = torch.arange(1, codebooks * _DRAWS + 1, device=seeds.device)
-        row = _mix(_mix(seeds + _GOLDEN) + frames * _GOLDEN)
-        self._keys = _mix(row[:, None] + streams * _GOLDEN).split(1, 1)  # [B, 1] of each stream
+        offsets = _stream_offsets(codebooks * _DRAWS, seeds.device)
+        row = _mix(torch.add(seeds, frames, alpha=_GOLDEN))
+        self.keys = _mix(row[:, None] + offsets)
+        """int64 [B, 2 * codebooks], of each codebook's draws."""
+        self._columns = self.keys.split(1, 1)
 
     def __call__(self, ids: Tensor, codebook: int, draw: int) -> Tensor:
         """float64 [B, K], of 52 random bits and a half, so never 0 or 1."""
-        bits = _shift(_mix(torch.add(self._keys[codebook * _DRAWS + draw], ids, alpha=_GOLDEN)), 12)
-        return bits.double().add_(0.5).mul_(2.0**-52)
+        bits = _shift(_mix(torch.add(self._columns[codebook * _DRAWS + draw], ids, alpha=_GOLDEN)), 12)
+        return torch.add(_half_step(ids.device), bits, alpha=2.0**-52)

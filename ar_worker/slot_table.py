@@ -1,4 +1,4 @@
-"""What step plans alone decide about each slot, kept on the host, and the check that a plan can be executed."""
+"""The host's record of the slots: pages and lengths, and the check that a plan can be executed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LARGEST_TOP_K = 256
 
 @dataclass(frozen=True)
 class Limits:
-    """What plans are checked against. ``max_prefill_tokens`` is per step."""
+    """Bounds that plans are checked against. ``max_prefill_tokens`` is per step."""
 
     slots: int
     pages: int
@@ -31,26 +31,23 @@ class Limits:
 
 @dataclass
 class SlotTable:
-    """What plans alone decide about each slot (the scratch slot is the last row)."""
+    """State that follows from the plans alone, by slot."""
 
-    assigned: Array  # bool [slots + 1]
-    lengths: Array  # int64 [slots + 1], positions filled
-    frames: Array  # int64 [slots + 1], number of the last frame drawn
-    pages: Array  # int64 [slots + 1, table width], -1 where there is none
+    assigned: Array  # bool [slots]
+    lengths: Array  # int64 [slots], positions filled
+    pages: Array  # int64 [slots, table width], -1 where there is none
 
     @classmethod
     def empty(cls, limits: Limits) -> SlotTable:
-        rows = limits.slots + 1
-        pages = np.full((rows, limits.table_width), -1, np.int64)
-        pages[limits.slots] = limits.pages
-        return cls(np.zeros(rows, bool), np.zeros(rows, np.int64), np.zeros(rows, np.int64), pages)
+        pages = np.full((limits.slots, limits.table_width), -1, np.int64)
+        return cls(np.zeros(limits.slots, bool), np.zeros(limits.slots, np.int64), pages)
 
     def copy(self) -> SlotTable:
-        return SlotTable(self.assigned.copy(), self.lengths.copy(), self.frames.copy(), self.pages.copy())
+        return SlotTable(self.assigned.copy(), self.lengths.copy(), self.pages.copy())
 
 
 def apply_plan(plan: StepPlan, arrays: Sequence[Array], table: SlotTable, limits: Limits) -> SlotTable:
-    """The slots once released, assigned and given their pages.
+    """The table after the plan's releases, assignments and page appends.
 
     Raises:
         ValueError: the plan or its arrays can't be executed.
@@ -117,10 +114,7 @@ def _check_sequences(plan: StepPlan, decodes: Array, table: SlotTable, limits: L
 
 
 def settle(plan: StepPlan, decodes: Array, table: SlotTable) -> None:
-    """Count what the step has filled and drawn."""
+    """Count the positions that the step fills."""
     for item in plan.prefills:
         table.lengths[item.slot] = item.start + item.tokens
-        if item.sample:
-            table.frames[item.slot] = item.frame
     table.lengths[decodes] += 1
-    table.frames[decodes] += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,28 +9,34 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from ar_worker.attention import Group, PagedAttention, causal_mask
-from ar_worker.device_state import SlotState
+from ar_worker.device import Pending, choose_device
+from ar_worker.device_state import Change, DeviceState
 from ar_worker.executor import StepOutput
-from ar_worker.frame import draw_frame
-from ar_worker.layout import Layout, Samples, build_layout
 from ar_worker.model import DualAr
+from ar_worker.prefill import PrefillAttention, span_inputs
 from ar_worker.rows import RowPolicy
-from ar_worker.sampling import Noise, ranks_needed
+from ar_worker.runner import FrameRunner, KvPool
+from ar_worker.sampling import MOST_RANKS, ranks_needed
 from ar_worker.slot_table import Limits, SlotTable, apply_plan, settle
+from ar_worker.step_inputs import Put, StepInputs
+from ar_worker.step_rows import FramePlan, plan_frame, plan_prefill
 from ar_worker.weights import load_weights, tensor_bytes
 from common.checkpoint import NUM_CODEBOOKS, load_model_config
 from common.messages import PROMPT_ROWS, Array, Assign, Prefill, Sampling, StepPlan
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+BYTES_PER_SLOT = 3 * MOST_RANKS * 4 + 1024  # of a step's inputs, at most: its assignment and its row
+BYTES_PER_TOKEN = 512  # of a prefill, with its share of a block's padding
 
 
 @dataclass(frozen=True)
 class ExecutorSettings:
-    """``auto``: CUDA where there is one, fp32 on the CPU and bf16 on CUDA. ``deterministic``: on CUDA, slower products
-    whose results don't depend on the batch (on the CPU they never do). ``max_prefill_tokens`` is per step."""
+    """Settings of the executor.
+
+    ``auto``: CUDA where there is one, fp32 on the CPU and bf16 on CUDA. ``deterministic``: on CUDA, slower products
+    whose results don't depend on the batch (on the CPU they never do). ``max_prefill_tokens`` is per step.
+    """
 
     device: str
     dtype: Literal["auto", "fp32", "bf16"]
@@ -41,6 +46,15 @@ class ExecutorSettings:
     max_prefill_tokens: int
     threads: int
     deterministic: bool
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A launched step: ``output`` int16 [B, 11] on the host is valid once ``pending`` is done."""
+
+    pending: Pending
+    output: Array
+    order: Array  # row of each result
 
 
 class TorchExecutor:
@@ -54,23 +68,43 @@ class TorchExecutor:
         torch.set_num_threads(settings.threads)
         config = load_model_config(directory)
         self._limits = Limits(settings.slots, settings.pages, settings.page_size, settings.max_prefill_tokens, config)
-        self._device = _device(settings.device)
-        dtype = DTYPES[settings.dtype] if settings.dtype != "auto" else _default_dtype(self._device)
-        self._rows = RowPolicy.choose(self._device, settings.threads, settings.deterministic)
-        weights = load_weights(directory, config, self._device, dtype)
+        self._device = choose_device(settings.device)
+        device = self._device.torch
+        dtype = DTYPES[settings.dtype] if settings.dtype != "auto" else _default_dtype(device)
+        self._rows = RowPolicy.choose(device, settings.threads, settings.deterministic)
+        weights = load_weights(directory, config, device, dtype)
         self._model = DualAr(config, weights, self._rows, self._limits.table_width * settings.page_size)
-        slow = config.slow
-        shape = (slow.n_layer, 2, slow.n_kv_head, (settings.pages + 1) * settings.page_size, slow.head_dim)
-        self._pool = torch.zeros(shape, dtype=dtype, device=self._device)
-        self._slots = SlotState(settings.slots, config.im_end_id, self._device)
+        self._whole_prefill = device.type == "cuda" and not settings.deterministic
         self._table = SlotTable.empty(self._limits)
         self._ranks = np.zeros(settings.slots + 1, np.int64)
+        self._launched = 0
+        self._make_state(dtype)
         self._weight_bytes = tensor_bytes(weights) + self._model.table_bytes
+
+    def _make_state(self, dtype: torch.dtype) -> None:
+        """Everything that outlives a step."""
+        limits, slow, device = self._limits, self._limits.model.slow, self._device.torch
+        shape = (slow.n_layer, 2, slow.n_kv_head, (limits.pages + 1) * limits.page_size, slow.head_dim)
+        self._pool = torch.zeros(shape, dtype=dtype, device=device)
+        hidden = torch.zeros(limits.slots + 1, slow.dim, dtype=dtype, device=device)
+        self._state = DeviceState(limits, hidden)
+        depth, largest = self._device.depth + 1, self._rows.bucket(limits.slots)
+        output = torch.zeros(depth, largest, NUM_CODEBOOKS + 1, dtype=torch.int16, device=device)
+        self._runner = FrameRunner(self._model, self._state, KvPool(self._pool, limits.page_size), output)
+        self._outputs = self._device.host_like(output)
+        size = limits.slots * BYTES_PER_SLOT + limits.max_prefill_tokens * BYTES_PER_TOKEN * 2
+        size += (limits.pages + limits.slots * limits.table_width) * 24 + largest * 64 + 4096
+        self._inputs = [StepInputs(host, there) for host, there in self._device.buffers(depth, size)]
 
     @property
     def device(self) -> torch.device:
         """Where it computes."""
-        return self._device
+        return self._device.torch
+
+    @property
+    def depth(self) -> int:
+        """See :class:`ar_worker.executor.Executor`."""
+        return self._device.depth
 
     @property
     def memory_bytes(self) -> dict[str, int]:
@@ -89,64 +123,70 @@ class TorchExecutor:
         self.execute(StepPlan(0, [], [], []), [prompt[:, :0], np.zeros(1, np.int32), appends[:0]])
         self.execute(StepPlan(0, [0], [], []), [prompt[:, :0], none, appends[:0]])
 
-    @torch.inference_mode()
     def execute(self, plan: StepPlan, arrays: Sequence[Array], arrived: float = 0.0) -> StepOutput:
-        """Execute one plan; see :class:`ar_worker.executor.Executor`. A real device knows when it begins by itself."""
-        started = time.perf_counter()
+        """Launch a step and wait for its end."""
+        return self.resolve(self.launch(plan, arrays, arrived))
+
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan, arrays: Sequence[Array], arrived: float = 0.0) -> Ticket:
+        """See :meth:`ar_worker.executor.Executor.launch`. A real device knows when it begins by itself."""
+        begun = self._device.begin()
         table = apply_plan(plan, arrays, self._table, self._limits)
-        prompt, decodes, _ = arrays
-        self._slots.assign(plan.assigned)
-        self._slots.resume(plan.prefills)
+        prompt, decodes, appends = arrays
         for item in plan.assigned:
             self._ranks[item.slot] = ranks_needed(item.sampling.top_k)
-        layout = build_layout(plan, prompt, decodes, table, self._limits, self._rows.multiple)
-        frames = self._run(layout)
+        inputs = self._inputs[self._launched % len(self._inputs)]
+        inputs.begin()
+        work = [*self._state.changes(plan, appends, inputs.put)]
+        if plan.prefills:
+            work.append(self._prefill(plan, prompt, table, inputs.put))
+        rows = self._frame_plan(plan, decodes, table)
+        if rows.order.size:
+            work.append(self._frame(rows, inputs.put))
+        self._device.copy_in(*inputs.used)
+        for run in work:
+            run()
         settle(plan, decodes, table)
         self._table = table
-        codes = frames[:, 1:].astype(np.int16)
-        ended = (frames[:, 0] == self._limits.model.im_end_id).astype(np.uint8)
-        return StepOutput(codes, ended, time.perf_counter() - started)
+        return self._ticket(begun, rows)
 
-    def _run(self, layout: Layout) -> Array:
-        """Forward pass and drawing: frames int64 [outputs, 11] on the host."""
-        if layout.positions.size == 0:
-            return np.zeros((0, 1 + NUM_CODEBOOKS), np.int64)
-        frames = torch.cat([self._slots.last_frames(self._put(layout.decode_slots)), self._put(layout.prompt)])
-        positions = self._put(layout.positions)
-        attend = self._attention(layout, positions)
-        x = self._model.slow(self._model.embed(frames), positions, attend)
-        if layout.samples.outputs == 0:
-            return np.zeros((0, 1 + NUM_CODEBOOKS), np.int64)
-        return self._draw(x, layout.samples)[: layout.samples.outputs].cpu().numpy()
+    @torch.inference_mode()
+    def resolve(self, ticket: Ticket) -> StepOutput:
+        """See :meth:`ar_worker.executor.Executor.resolve`."""
+        duration = ticket.pending.wait()
+        rows = ticket.output[ticket.order]
+        return StepOutput(rows[:, :NUM_CODEBOOKS], rows[:, NUM_CODEBOOKS].astype(np.uint8), duration)
 
-    def _draw(self, x: Tensor, samples: Samples) -> Tensor:
-        rows, slots = self._put(samples.rows), self._put(samples.slots)
-        begins = self._put(samples.begins)
-        noise = Noise(self._slots.seeds(slots), self._put(samples.frames), NUM_CODEBOOKS)
-        params = self._slots.params(slots, begins, int(self._ranks[samples.slots].max()))
-        drawn = draw_frame(self._model, x[rows], params, noise)
-        return self._slots.record(slots, drawn, begins)
+    def _ticket(self, begun: object, rows: FramePlan) -> Ticket:
+        place, bucket = self._launched % len(self._outputs), rows.slots.size
+        host = self._outputs[place, :bucket]
+        pending = self._device.copy_out(begun, self._runner.output[place, :bucket], host)
+        self._launched += 1
+        return Ticket(pending, host.numpy(), rows.order)
 
-    def _attention(self, layout: Layout, positions: Tensor) -> PagedAttention:
+    def _prefill(self, plan: StepPlan, prompt: Array, table: SlotTable, put: Put) -> Change:
+        """The forward pass of a step's prefills; leaves the slow output of those that are sampled in the state."""
         slow, size = self._limits.model.slow, self._limits.page_size
-        groups, row = [], 0
-        for block in layout.groups:
-            count, pages = block.pages.shape
-            rows = count * block.queries
-            at = positions[row : row + rows].view(count, block.queries)
-            mask = causal_mask(at, pages * size, slow.n_head // slow.n_kv_head, self._pool.dtype)
-            groups.append(Group(self._put(block.pages.reshape(-1)), mask, block.queries))
-            row += rows
-        return PagedAttention(self._pool, size, self._put(layout.writes), groups)
+        rows = plan_prefill(plan.prefills, prompt, table, self._limits, self._rows.multiple)
+        frames, positions, writes = put(rows.prompt), put(rows.positions), put(rows.writes)
+        spans = span_inputs(rows, slow.n_head // slow.n_kv_head, size, put)
+        last_rows, last_slots = put(rows.last_rows), put(rows.last_slots)
 
-    def _put(self, array: Array) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+        def run() -> None:
+            attend = PrefillAttention(self._pool, size, writes, spans, self._whole_prefill)
+            x = self._model.slow(self._model.embed(frames), positions, attend)
+            self._state.hidden.index_copy_(0, last_slots, x.index_select(0, last_rows))
 
+        return run
 
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
+    def _frame_plan(self, plan: StepPlan, decodes: Array, table: SlotTable) -> FramePlan:
+        rows = decodes.size + sum(item.sample for item in plan.prefills)
+        return plan_frame(plan.prefills, decodes, table, self._limits, self._rows.bucket(rows))
+
+    def _frame(self, rows: FramePlan, put: Put) -> Change:
+        given, step = self._runner.put(rows, put), self._launched
+        ranks = int(self._ranks[rows.slots].max())
+        return lambda: self._runner.run(given, rows.groups, ranks, step)
 
 
 def _default_dtype(device: torch.device) -> torch.dtype:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from ar_worker.executor import Executor
+from ar_worker.answers import Answers
+from ar_worker.executor import Executor, StepOutput
 from ar_worker.metrics import ArMetrics
+from common import device_faults
 from common.checkpoint import ModelConfig
 from common.messages import ArWorkerHello, Message, StepDone, StepPlan
 from common.process import Process
@@ -19,7 +21,6 @@ class ArWorker:
     """Runs an executor of a model under a scheduler."""
 
     def __init__(self, process: Process, context: Context, executor: Executor, model: ModelConfig) -> None:
-        self._executor = executor
         self._metrics = ArMetrics(process.registry, executor)
         settings = process.config.ar_worker
         hello = ArWorkerHello(
@@ -32,10 +33,12 @@ class ArWorker:
         )
         self._link = WorkerLink(process, context, hello)
         self._metrics.queues.values = self._link.queues
+        self._answers = Answers(executor, self._answer, lambda error: device_faults.leave(process, error))
+        self._link.also_busy = self._answers.busy_seconds
 
     def run(self) -> None:
         """Serve until told to stop. A reset needs nothing: an assignment starts its slot anew."""
-        with self._link:
+        with self._link, self._answers:
             while not isinstance(work := self._link.inbox.get(), Stop):
                 if isinstance(work, Message):
                     self._handle(work)
@@ -44,9 +47,9 @@ class ArWorker:
         if not isinstance(message.body, StepPlan):
             log.warning("unexpected message", extra={"body": type(message.body).__name__})
             return
-        output = self._executor.execute(message.body, message.arrays, self._link.inbox.arrived)
-        self._link.answer(
-            message,
-            StepDone(message.body.step, output.duration, message.body.registration),
-            [output.codes, output.ended],
-        )
+        self._answers.launch(message, message.body, self._link.inbox.arrived)
+
+    def _answer(self, message: Message, output: StepOutput) -> None:
+        assert isinstance(message.body, StepPlan)
+        done = StepDone(message.body.step, output.duration, message.body.registration)
+        self._link.answer(message, done, [output.codes, output.ended])

@@ -81,6 +81,7 @@ class WorkerLink:
         self._hang_timeout = process.config.scheduler.hang_timeout
         self._watched, self._no_hang_before = time.monotonic(), 0.0
         self._failed = False
+        self.also_busy: Callable[[], float] = lambda: 0.0  # seconds that another thread has waited for the device
         self._computed = threading.Event()  # the compute thread has ended
         self._thread = threading.Thread(target=self._run, name="io")
 
@@ -139,7 +140,7 @@ class WorkerLink:
                 for readable, _ in poller.poll(TICK_MS):
                     self._serve(readable)
                 self._watch_compute()
-                if self.inbox.busy_seconds() <= self._watchdog.limit / 2:  # the compute thread is alive too
+                if self._busy_seconds() <= self._watchdog.limit / 2:  # the compute thread is alive too
                     self._watchdog.ping()
         except Exception:
             log.exception("the I/O thread failed")
@@ -155,12 +156,15 @@ class WorkerLink:
         if now - self._watched > STALL_SECONDS:  # the whole process stood still: its threads start again together
             self._no_hang_before = now + self._hang_timeout
         self._watched = now
-        busy = self.inbox.busy_seconds()
+        busy = self._busy_seconds()
         if now < self._no_hang_before or busy <= max(self._hang_timeout, HANG_FACTOR * self.inbox.longest_busy):
             return
         log.critical("the compute thread hangs", extra={"seconds": round(busy, 1)})
         faulthandler.dump_traceback(all_threads=True)
         os._exit(HANG_EXIT_CODE)
+
+    def _busy_seconds(self) -> float:
+        return max(self.inbox.busy_seconds(), self.also_busy())
 
     def _serve(self, readable: object) -> None:
         if readable is self._monitor.socket:

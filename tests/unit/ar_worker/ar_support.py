@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from ar_worker.attention import Group, PagedAttention, causal_mask
+from ar_worker.attention import causal_mask, fold_heads, unfold_heads
 from ar_worker.executor import StepOutput
 from ar_worker.model import DualAr
+from ar_worker.ops import HeadNorm, qk_norm_rope
 from ar_worker.rows import RowPolicy
 from ar_worker.torch_executor import ExecutorSettings, TorchExecutor
 from ar_worker.weights import load_weights
@@ -52,12 +54,22 @@ class HandFedModel:
 
     def feed(self, frames: Tensor, start: int) -> Tensor:
         """Slow output [n, dim] for frames int64 [n, 11] at positions from ``start`` on."""
-        slow, positions = self.config.slow, torch.arange(start, start + len(frames))
-        keys = self.pool.shape[3]
-        mask = causal_mask(positions[None], keys, slow.n_head // slow.n_kv_head, self.pool.dtype)
-        group = Group(torch.arange(keys // PAGE_SIZE), mask, len(frames))
-        attend = PagedAttention(self.pool, PAGE_SIZE, positions, [group])
-        return self.model.slow(self.model.embed(frames), positions, attend)
+        positions = torch.arange(start, start + len(frames))
+        return self.model.slow(self.model.embed(frames), positions, self._attend(positions))
+
+    def _attend(self, positions: Tensor) -> Callable[[int, Tensor, HeadNorm], Tensor]:
+        slow = self.config.slow
+        mask = causal_mask(positions[None], self.pool.shape[3], slow.n_head // slow.n_kv_head, self.pool.dtype)
+
+        def attend(layer: int, qkv: Tensor, norm: HeadNorm) -> Tensor:
+            qk_norm_rope(qkv, slow.n_kv_head, norm)
+            q, k, v = qkv.split((slow.n_head, slow.n_kv_head, slow.n_kv_head), 1)
+            self.pool[layer, 0, :, positions], self.pool[layer, 1, :, positions] = k.transpose(0, 1), v.transpose(0, 1)
+            folded = fold_heads(q, 1, slow.n_kv_head).reshape(1, slow.n_kv_head, -1, slow.head_dim)
+            out = F.scaled_dot_product_attention(folded, *self.pool[layer, :, None], attn_mask=mask)
+            return unfold_heads(out, len(q)) if len(q) > 1 else out.reshape(1, -1)
+
+        return attend
 
 
 class Driver:

@@ -188,4 +188,5 @@ def test_step_without_rows_answers_with_none(tiny: Driver) -> None:
 def test_tiled_products_equal_whole_ones() -> None:
     weight, x = torch.randn(48, 96), torch.randn(128, 48)
     torch.testing.assert_close(RowPolicy(64, 64).linear(x, weight), RowPolicy(4).linear(x, weight))
-    assert RowPolicy(64, 64).padding(65) == 63
+    assert RowPolicy(64, 64).bucket(65) == 128
+    assert [RowPolicy(1).bucket(rows) for rows in (1, 3, 9, 33, 65)] == [1, 4, 16, 48, 128]

@@ -8,14 +8,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from ar_support import DATA, HandFedModel
+from ar_support import DATA, PAGE_SIZE, HandFedModel
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ar_worker.device_state import SlotState
+from ar_worker.device_state import DeviceState, FrameRows
 from ar_worker.frame import draw_frame
-from ar_worker.sampling import Filter, Noise, draw, limits, rank, ranks_needed, weights
+from ar_worker.sampling import Filter, Noise, draw, rank, rank_limits, ranks_needed, weights
+from ar_worker.slot_table import Limits
 from common.messages import Assign, Sampling
 
 Golden = Callable[[str, str], dict[str, Tensor]]
@@ -25,7 +26,7 @@ SLOT = torch.tensor([0])
 
 
 def filter_of(temperature: float | Tensor, top_p: float, top_k: int) -> Filter:
-    return Filter(temperature, limits(torch.tensor([[top_p]]), torch.tensor([[top_k]]), 5000))
+    return Filter(temperature, rank_limits(torch.tensor([[top_p]]), torch.tensor([[top_k]]), 5000))
 
 
 def filtered(logits: Tensor, temperature: float, top_p: float, top_k: int) -> Tensor:
@@ -69,16 +70,17 @@ def test_sampled_run_is_replayed(golden: Golden, name: str, case: str) -> None:
     data, fed = golden(name, "sampled"), HandFedModel(name)
     info = json.loads((DATA / name / "sampled.json").read_bytes())["cases"][case]
     sampling = Sampling(info["temperature"], info["temperature"], info["top_p"], info["top_k"], seed=0)
-    state = SlotState(1, fed.config.im_end_id, torch.device("cpu"))
-    state.assign([Assign(0, sampling)])
+    state = DeviceState(Limits(1, 4, PAGE_SIZE, 64, fed.config), torch.zeros(2, fed.config.slow.dim))
+    state.assign([Assign(0, sampling)], torch.from_numpy)()
     slow, fast, prompt = data[f"{case}.slow_uniform"], data[f"{case}.fast_uniform"], data[f"{case}.prompt"].long().T
     first_id = 0 if slow.shape[-1] == fed.config.vocab_size else fed.config.semantic_begin_id
     x, tokens, codes = fed.feed(prompt, 0)[-1:], [], []
     for frame in range(info["frames"]):
-        first = torch.tensor([frame == 0])
-        params = state.params(SLOT, first, ranks_needed(sampling.top_k))
+        rows = FrameRows(SLOT, torch.ones(1, 2, dtype=torch.int64), torch.tensor([False]), torch.tensor([frame == 0]))
+        taken = state.take(SLOT)
+        params = state.params(rows, taken, ranks_needed(sampling.top_k))
         drawn = draw_frame(fed.model, x, params, Replay(slow[frame], fast[frame], first_id))
-        drawn = state.record(SLOT, drawn, first)
+        drawn = state.record(rows, taken, drawn)
         tokens.append(drawn[0, 0])
         codes.append(drawn[0, 1:])
         x = fed.feed(drawn, len(prompt) + frame)

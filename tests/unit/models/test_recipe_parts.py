@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ar_worker.attention import causal_mask, fold_heads, unfold_heads
 from ar_worker.model import Attend, DualAr
+from ar_worker.ops import HeadNorm, qk_norm_rope
 from ar_worker.rows import RowPolicy
 from ar_worker.weights import load_weights
 from common.checkpoint import load_model_config
@@ -87,7 +88,8 @@ def test_every_frame_is_learned_and_knows_its_letter(
 def attend(mask: Tensor, kv_heads: int) -> Attend:
     """Attention over the positions of one sequence, without pages."""
 
-    def over(layer: int, qkv: Tensor) -> Tensor:
+    def over(layer: int, qkv: Tensor, norm: HeadNorm) -> Tensor:
+        qk_norm_rope(qkv, kv_heads, norm)
         heads = qkv.shape[1] - 2 * kv_heads
         k, v = qkv[None, :, heads:].transpose(1, 2).chunk(2, 1)
         q = fold_heads(qkv[:, :heads], 1, kv_heads)
