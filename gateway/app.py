@@ -15,8 +15,9 @@ from aiohttp import web
 from common import logs
 from gateway.access import auth
 from gateway.api import account, codes, debug, description, health, live, openai, page, references, tts, voices, vqgan
+from gateway.errors import RequestError
 from gateway.http import cors, idempotency, protocol_errors, voice_header
-from gateway.http.errors import ApiError, draining, from_http
+from gateway.http.errors import ApiError, as_api_error, draining, from_http
 from gateway.http.response_stream import STARTED, break_off
 from gateway.observe import trace_context
 from gateway.schema import openapi
@@ -117,8 +118,8 @@ async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 def _as_api_error(error: Exception) -> ApiError:
-    if isinstance(error, ApiError):
-        return error
+    if isinstance(error, RequestError):
+        return as_api_error(error)
     if isinstance(error, web.HTTPException):
         return from_http(error)
     if isinstance(error, web.RequestPayloadError):

@@ -8,8 +8,9 @@ import msgspec
 from aiohttp import web
 
 from gateway.engine.streams import Chunk, End, Pause, Source
-from gateway.http.errors import ApiError
-from gateway.http.response_stream import Outlet
+from gateway.errors import RequestError
+from gateway.http.errors import as_api_error
+from gateway.http.response_stream import ResponseStream
 from gateway.observe.timeline import Timeline
 from gateway.services import GATEWAY
 from gateway.speech import encoded_stream
@@ -31,21 +32,23 @@ async def codes(request: web.Request) -> web.StreamResponse:
             encoded_stream.check_end(item)
         headers = reply_headers(gateway, wanted, gateway.model.sample_rate) | {"Content-Type": "text/event-stream"}
         response = web.StreamResponse(headers=headers)
-        outlet = await Outlet.open(request, response, gateway.settings.slow_client_timeout)
-        end = await _send_frames(outlet, stream, item, session.timeline)
+        stream_out = await ResponseStream.open(request, response, gateway.settings.slow_client_timeout)
+        end = await _send_frames(stream_out, stream, item, session.timeline)
         session.reason = end.reason
-        await outlet.send(_event(_ending(end)))
-        await outlet.finish(end.reason)
+        await stream_out.send(_event(_ending(end)))
+        await stream_out.finish(end.reason)
         return response
 
 
-async def _send_frames(outlet: Outlet, stream: Source, item: Chunk | Pause | End, timeline: Timeline) -> End:
+async def _send_frames(
+    stream_out: ResponseStream, stream: Source, item: Chunk | Pause | End, timeline: Timeline
+) -> End:
     while not isinstance(item, End):
         if isinstance(item, Chunk):
             rows = enumerate(item.data.tolist(), start=item.first)
             data = b"".join(_event({"index": index, "codes": row}) for index, row in rows)
             timeline.chunk(item.frames, len(data), 0.0)
-            await outlet.send(data)
+            await stream_out.send(data)
             timeline.sent()
         item = await stream.next()
     return item
@@ -55,8 +58,8 @@ def _ending(end: End) -> dict[str, Any]:
     ending: dict[str, Any] = {"finish_reason": end.reason, "frames": end.frames}
     try:
         encoded_stream.check_end(end)
-    except ApiError as error:
-        ending["error"] = error.error
+    except RequestError as error:
+        ending["error"] = as_api_error(error).error
     return ending
 
 

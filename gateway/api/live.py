@@ -16,8 +16,9 @@ import msgspec
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
 from gateway.access.auth import is_upgrade
+from gateway.errors import RequestError
 from gateway.http.body import without_nulls
-from gateway.http.errors import ApiError, draining, invalid
+from gateway.http.errors import ApiError, as_api_error, draining, invalid
 from gateway.http.idempotency import SUPERSEDED
 from gateway.http.offload import LONG_TO_DECODE, aside
 from gateway.schema import fields
@@ -40,10 +41,10 @@ async def live(request: web.Request) -> web.StreamResponse:
     if not is_upgrade(request):
         message = "this route is a WebSocket: ask for an upgrade"
         raise ApiError(426, "upgrade_required", message, headers={"Upgrade": "websocket", "Connection": "Upgrade"})
-    if len(gateway.sockets) >= gateway.settings.max_live:
-        raise ApiError(429, "too_many_sockets", f"{gateway.settings.max_live} sockets are open", retry_after=5)
-    if gateway.engine.unready():
-        raise ApiError(503, "not_ready", "the server is starting or being restarted", retry_after=2)
+    refusal = _refusal(gateway)
+    if refusal is not None:
+        _count_refusal(gateway, refusal)
+        raise refusal
     socket = web.WebSocketResponse(
         compress=False,
         heartbeat=HEARTBEAT,
@@ -56,6 +57,20 @@ async def live(request: web.Request) -> web.StreamResponse:
         request.transport.set_write_buffer_limits(high=0)
     await Live(gateway, request, socket).serve()
     return socket
+
+
+def _refusal(gateway: Gateway) -> ApiError | None:
+    """The reason not to open another socket, if there is one."""
+    if len(gateway.sockets) >= gateway.settings.max_live:
+        return ApiError(429, "too_many_sockets", f"{gateway.settings.max_live} sockets are open", retry_after=5)
+    if gateway.engine.unready():
+        return ApiError(503, "not_ready", "the server is starting or being restarted", retry_after=2)
+    return None
+
+
+def _count_refusal(gateway: Gateway, error: ApiError) -> None:
+    if error.status in (429, 503):
+        gateway.metrics.live_refusals.labels(str(error.status)).inc()
 
 
 class Live:
@@ -110,9 +125,9 @@ class Live:
         if message.type is WSMsgType.BINARY:
             try:
                 await self._obey(await aside(len(message.data) > LONG_TO_DECODE, _decode, message.data))
-            except ApiError as error:
+            except RequestError as error:
                 await self._abort(BROKEN_OFF)
-                await self._fail(error)
+                await self._fail(as_api_error(error))
                 self._finished()
         elif message.type is WSMsgType.TEXT:
             await self._abort(BROKEN_OFF)
@@ -160,9 +175,9 @@ class Live:
         try:
             try:
                 await utterance.speak()
-            except ApiError as error:
+            except RequestError as error:
                 self._utterance = None
-                await self._fail(error)
+                await self._fail(as_api_error(error))
             else:
                 await self._send({"event": "finish", "reason": "stop"})
         except ConnectionError:
@@ -193,6 +208,7 @@ class Live:
     async def _fail(self, error: ApiError) -> None:
         """Clients look at ``finish`` only; the event before it tells more."""
         self._failed = True
+        _count_refusal(self._gateway, error)
         with contextlib.suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._send({"event": "error", "error": error.message, "status": error.status, "code": error.code})

@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.access.auth import CLIENT
+from gateway.errors import RequestError
 from gateway.http import forms
 from gateway.http.body import read_fields
 from gateway.http.errors import ApiError
@@ -19,7 +20,7 @@ from gateway.schema.fields import OPENAI, check_text
 from gateway.schema.openai_fields import OpenAIFields, translate
 from gateway.services import GATEWAY, Gateway
 from gateway.speech import encoded_stream, http_reply
-from gateway.speech.http_reply import Bare, Framing
+from gateway.speech.http_reply import Framing, Unframed
 from gateway.voices.catalogue import Voice
 from gateway.voices.library import Details
 
@@ -40,11 +41,11 @@ async def say(request: web.Request) -> web.StreamResponse:
     gateway, body = request.app[GATEWAY], translate(await read_fields(request))
     voice = await _voice(gateway, body)
     values = body.values if voice is None else body.values | {"reference_id": voice}
-    framing: Framing = Events() if body.events else Bare()
+    framing: Framing = Events() if body.events else Unframed()
     try:
         wanted = await encoded_stream.accept(request, values, OPENAI)
         return await http_reply.answer(request, "openai", wanted, framing)
-    except ApiError as error:
+    except RequestError as error:
         error.rename(body.names)
         raise
 
@@ -101,7 +102,7 @@ async def add_voice(request: web.Request) -> web.Response:
     details = Details(name, owner=request[CLIENT].name)
     try:
         return web.json_response(_created(await gateway.voices.add(name, details, [(audio, text)], "audio_sample")))
-    except ApiError as error:
+    except RequestError as error:
         error.rename({"id": "name"})
         raise
 
@@ -139,7 +140,7 @@ async def _named(gateway: Gateway, name: str) -> str | None:
 async def _exists(gateway: Gateway, voice: str) -> bool:
     try:
         await asyncio.to_thread(gateway.voices.library.find, voice, "voice")
-    except ApiError:
+    except RequestError:
         return False
     return True
 

@@ -11,4 +11,4 @@ routes = web.RouteTableDef()
 
 @routes.post("/v1/tts")
 async def tts(request: web.Request) -> web.StreamResponse:
-    return await http_reply.answer(request, "tts", await encoded_stream.read_request(request), http_reply.Bare())
+    return await http_reply.answer(request, "tts", await encoded_stream.read_request(request), http_reply.Unframed())

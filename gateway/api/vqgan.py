@@ -10,10 +10,9 @@ import numpy as np
 from aiohttp import web
 
 from common.messages import Array
-from gateway.engine.client import EngineError
 from gateway.engine.streams import Chunk
 from gateway.http.body import read_fields
-from gateway.http.errors import ApiError, from_failure, invalid
+from gateway.http.errors import ApiError, invalid
 from gateway.services import GATEWAY, Gateway
 from gateway.speech import encoded_stream
 from gateway.speech.session import Session
@@ -55,10 +54,7 @@ async def _sound(request: web.Request, codes: Array) -> bytes:
     """Samples float16 [frames * hop], little-endian."""
     gateway = request.app[GATEWAY]
     with Session(gateway, request, "vqgan", "pcm") as session:
-        try:
-            stream = session.stream = gateway.engine.submit_codes(session.request, session.client.name, codes)
-        except EngineError as error:
-            raise from_failure(error.failure) from None
+        stream = session.stream = gateway.engine.submit_codes(session.request, session.client.name, codes)
         pieces = []
         while isinstance(item := await stream.next(), Chunk):
             pieces.append(item.data.astype("<f2").tobytes())

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from gateway.http.errors import invalid
+from gateway.errors import InvalidFieldError
 
 Format: TypeAlias = Literal["mp3", "wav", "pcm", "opus", "aac", "flac"]
 
@@ -38,7 +38,7 @@ def rate_of(sound_format: Format, asked: int | None, model_rate: int, pcm_rate: 
     """The rate of the bytes: as ``asked``; else ``pcm_rate`` for bare samples, which can't tell it; else the model's.
 
     Raises:
-        ApiError: 400 naming ``sample_rate``: the format has no such rate.
+        InvalidFieldError: naming ``sample_rate``: the format has no such rate.
     """
     if asked is not None:
         _check_rate(sound_format, asked)
@@ -55,24 +55,30 @@ def rate_of(sound_format: Format, asked: int | None, model_rate: int, pcm_rate: 
 def _check_rate(sound_format: Format, rate: int) -> None:
     lowest, highest = RATES
     if not lowest <= rate <= highest:
-        raise invalid("sample_rate", f"{rate} is not {lowest} to {highest}")
+        raise InvalidFieldError("sample_rate", f"{rate} is not {lowest} to {highest}")
     known = _KNOWN_RATES.get(sound_format)
     if known is not None and rate not in known:
-        raise invalid("sample_rate", f"{sound_format} can't have {rate}; it can have {', '.join(map(str, known))}")
+        raise InvalidFieldError(
+            "sample_rate", f"{sound_format} can't have {rate}; it can have {', '.join(map(str, known))}"
+        )
 
 
 def check_codecs(sound_format: Format, speed: float) -> None:
     """Whether this installation can make such sound.
 
     Raises:
-        ApiError: 400 naming ``format`` or ``prosody.speed``: the extra ``codecs`` is needed and not installed.
+        InvalidFieldError: naming ``format`` or ``prosody.speed``: the extra ``codecs`` is needed and not installed.
     """
     if CODECS:
         return
     if sound_format in _NEED_CODECS:
-        raise invalid("format", f"{sound_format} needs the extra 'codecs' (PyAV), which is not installed here")
+        raise InvalidFieldError(
+            "format", f"{sound_format} needs the extra 'codecs' (PyAV), which is not installed here"
+        )
     if speed != 1:
-        raise invalid("prosody.speed", "other than 1 needs the extra 'codecs' (PyAV), which is not installed here")
+        raise InvalidFieldError(
+            "prosody.speed", "other than 1 needs the extra 'codecs' (PyAV), which is not installed here"
+        )
 
 
 def opus_bits(value: int) -> int:

@@ -20,7 +20,7 @@ def to_int16(samples: Array) -> Array:
 
 
 class Pcm:
-    """Bare samples: 16-bit little-endian mono."""
+    """Unframed samples: 16-bit little-endian mono."""
 
     slow = False
     lag = 0

@@ -17,7 +17,7 @@ import soundfile
 import soxr
 
 from common.messages import Array
-from gateway.http.errors import ApiError, invalid
+from gateway.errors import InvalidFieldError
 
 BLOCK = 16_384  # sample frames read at a time
 RATES = (1_000, 384_000)  # samples per second, lowest and highest
@@ -27,9 +27,9 @@ SILENCE = 1e-3  # peak
 class AudioError(ValueError):
     """A file that can't be used as reference audio; the message says why, as the end of a sentence."""
 
-    def named(self, param: str) -> ApiError:
-        """The same for a client: 400, naming the field."""
-        return invalid(param, str(self))
+    def named(self, param: str) -> InvalidFieldError:
+        """The same problem as an error of the field ``param``."""
+        return InvalidFieldError(param, str(self))
 
 
 def decode(data: bytes, rate: int, seconds: tuple[float, float]) -> Array:

@@ -47,6 +47,7 @@ from common.transport import SCHEDULER, Context, PeerGoneError
 from gateway.engine.link import Link
 from gateway.engine.streams import Stream
 from gateway.engine.wakeups import Wakes
+from gateway.errors import RequestError
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +56,14 @@ CREDIT_SECONDS = 0.01  # for which what clients have read is gathered, next to s
 SCHEDULER_LOST = Failure(503, "scheduler_lost", "the scheduler of this request was lost", retry_after=2)
 
 
-class EngineError(Exception):
-    """The engine refused or failed; ``failure`` says it to the client."""
+class EngineError(RequestError):
+    """The engine refused a request or failed; ``failure`` is what the client is told."""
 
     def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
+        rejected = failure.status < 500
+        reason: FinishReason = "rejected" if rejected else "error"
+        param = "text" if failure.code == "context_length_exceeded" else None
+        super().__init__("invalid" if rejected else "internal", failure.code, failure.message, param, reason)
         self.failure = failure
 
 

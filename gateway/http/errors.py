@@ -1,13 +1,13 @@
-"""Errors as clients see them: a status and one JSON body that the SDKs of both API families can read."""
+"""HTTP errors: a status and one JSON body that the SDKs of both API families can read."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import msgspec
 from aiohttp import web
 
 from common.messages import Failure, FinishReason
+from gateway.engine.client import EngineError
+from gateway.errors import Kind, RequestError
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _CODES = {
@@ -19,8 +19,20 @@ _CODES = {
 }
 
 
-class ApiError(Exception):
-    """A request that ends with an error. ``param`` names the field at fault; ``reason`` is how the request ended."""
+_STATUS: dict[Kind, int] = {
+    "invalid": 400,
+    "forbidden": 403,
+    "not_found": 404,
+    "conflict": 409,
+    "internal": 500,
+    "unavailable": 503,
+    "full": 507,
+}
+_KINDS = {status: kind for kind, status in _STATUS.items()}
+
+
+class ApiError(RequestError):
+    """A request error with its HTTP status and headers."""
 
     def __init__(
         self,
@@ -33,9 +45,9 @@ class ApiError(Exception):
         reason: FinishReason | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
-        super().__init__(message)
-        self.status, self.code, self.message, self.param = status, code, message, param
-        self.reason: FinishReason = reason or ("rejected" if status < 500 else "error")
+        kind = _KINDS.get(status, "invalid" if status < 500 else "internal")
+        super().__init__(kind, code, message, param, reason or ("rejected" if status < 500 else "error"), retry_after)
+        self.status = status
         self.headers = dict(headers or {})
         if retry_after is not None:
             self.headers["Retry-After"] = str(retry_after)
@@ -45,14 +57,6 @@ class ApiError(Exception):
         """The ``error`` object of the body."""
         kind = _TYPES.get(self.status) or ("server_error" if self.status >= 500 else "invalid_request_error")
         return {"message": self.message, "type": kind, "param": self.param, "code": self.code}
-
-    def rename(self, names: Mapping[str, str]) -> None:
-        """Name the field at fault as another API does."""
-        name = names.get(self.param or "")
-        if name is not None and self.param is not None:
-            if self.message.startswith(self.param):
-                self.message = name + self.message.removeprefix(self.param)
-            self.param = name
 
     @property
     def body(self) -> bytes:
@@ -64,24 +68,34 @@ class ApiError(Exception):
 
 
 def draining() -> ApiError:
-    """The server takes nothing new: another one, or this one started again, will."""
+    """The error for new requests while the server shuts down."""
     return ApiError(503, "draining", "the server is shutting down", retry_after=5, reason="rejected")
 
 
 def invalid(param: str, problem: str) -> ApiError:
-    """A field that can't be accepted."""
+    """The error for a field with a value that can't be accepted."""
     return ApiError(400, "invalid_value", f"{param}: {problem}", param)
 
 
 def from_failure(failure: Failure, reason: FinishReason | None = None) -> ApiError:
-    """What the engine says went wrong."""
+    """The error for a failure that the engine reports."""
     param = "text" if failure.code == "context_length_exceeded" else None
     return ApiError(
         failure.status, failure.code, failure.message, param, retry_after=failure.retry_after, reason=reason
     )
 
 
+def as_api_error(error: RequestError) -> ApiError:
+    """An error of an inner room with its HTTP status."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, EngineError):
+        return from_failure(error.failure)
+    status, retry_after = _STATUS[error.kind], error.retry_after
+    return ApiError(status, error.code, error.message, error.param, retry_after=retry_after, reason=error.reason)
+
+
 def from_http(error: web.HTTPException) -> ApiError:
-    """What the HTTP library refuses: unknown routes, other methods, bodies that are too large."""
+    """The error for what the HTTP library refuses: unknown routes, other methods, bodies that are too large."""
     headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
     return ApiError(error.status, _CODES.get(error.status, "http_error"), error.reason, headers=headers)

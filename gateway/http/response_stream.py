@@ -20,7 +20,7 @@ STARTED: web.RequestKey[web.StreamResponse] = web.RequestKey("started", web.Stre
 """The response whose head has been sent."""
 
 
-class Outlet:
+class ResponseStream:
     """Sends one response, piece by piece. Without a length it is chunked and ends with a trailer (HTTP/1.1)."""
 
     def __init__(self, response: web.StreamResponse, writer: AbstractStreamWriter, patience: float) -> None:
@@ -29,7 +29,7 @@ class Outlet:
         self._patience = patience
 
     @classmethod
-    async def open(cls, request: web.Request, response: web.StreamResponse, patience: float) -> Outlet:
+    async def open(cls, request: web.Request, response: web.StreamResponse, patience: float) -> ResponseStream:
         """Send the head. ``patience``: seconds without any progress after which the client counts as too slow."""
         if response.content_length is None and request.version >= (1, 1):
             response.headers["Trailer"] = TRAILER

@@ -55,6 +55,9 @@ class GatewayMetrics:
             "cause",
         )
         self.cancels = {cause: cancels.labels(cause) for cause in get_args(CancelCause)}
+        self.live_refusals = families.counter(
+            "shoal_live_refusals_total", "WebSockets and their utterances refused with 429 or 503.", "code"
+        )
         self.input_characters = families.counter("shoal_input_characters_total", "Characters of text accepted.")
         self.e2e_latency = families.histogram(
             "shoal_e2e_request_latency_seconds", "From a speech request's arrival to its end.", E2E_SECONDS
@@ -154,8 +157,12 @@ class Playback:
         self._held_up = 0.0  # by the client, in all,
         self._held_up_before_last = 0.0  # and before the last chunk was ready
 
-    def chunk(self, now: float, samples: int, size: int) -> float:
-        """A chunk of ``samples``, ``size`` bytes long, is ready to be sent; so late, in seconds."""
+    def chunk(self, now: float, samples: int, size: int, rested: float = 0.0) -> float:
+        """Count a chunk of ``samples`` and ``size`` bytes that is ready to be sent; returns its lateness in seconds.
+
+        A chunk before which the stream ``rested`` that many seconds for want of text is neither late nor the end of a
+        gap, and the rest does not count into the real-time factor.
+        """
         seconds = samples / self._rate
         self._metrics.count_sound(seconds, size)
         late = 0.0
@@ -164,6 +171,9 @@ class Playback:
         if self._last is None:
             self._metrics.first_audio.observe(now - self._arrival)
             self._supplied_until = now
+        elif rested:
+            self._supplied_until = max(self._supplied_until, now)
+            self._held_up += rested
         else:
             late = max(0.0, now - self._supplied_until)
             self._metrics.chunk_gap.observe(now - self._last)

@@ -13,7 +13,6 @@ from aiohttp import web
 from common.messages import FinishReason
 from gateway.access.auth import CLIENT
 from gateway.audio import Pipeline
-from gateway.engine.client import EngineError
 from gateway.engine.streams import Chunk, End, Pause, Source
 from gateway.http import body, forms
 from gateway.http.errors import ApiError, from_failure
@@ -73,10 +72,7 @@ async def start(
     conversation = converse(gateway, session, speech, await references(gateway, speech), output, deadline)
     conversation.say(turns)
     conversation.finish()
-    try:
-        await conversation.advance()
-    except EngineError as error:
-        raise from_failure(error.failure) from None
+    await conversation.advance()
     return conversation
 
 
@@ -153,15 +149,16 @@ def deadline_exceeded() -> ApiError:
 
 
 class Piece(NamedTuple):
-    """Encoded sound, never empty: ``samples`` at the rate of the bytes; ``frames`` of the stream are done with it."""
+    """Encoded sound, never empty."""
 
     data: bytes
-    samples: int
-    frames: int
+    samples: int  # at the rate of the bytes
+    frames: int  # of the stream up to and including this piece
+    rested: float = 0.0  # seconds for which the stream had no text to speak before this piece
 
 
-class Spoken:
-    """A stream as pieces of encoded sound."""
+class EncodedStream:
+    """Turns a stream of samples into pieces of encoded sound."""
 
     def __init__(self, stream: Source, pipeline: Pipeline, threads: Executor, timeline: Timeline) -> None:
         self.timeline = timeline
@@ -170,6 +167,7 @@ class Spoken:
         self._samples = 0  # in the pieces so far
         self._frames = 0
         self._told = 0  # frames in the pieces so far
+        self._resting_since: float | None = None  # all text is spoken, and more may come
 
     @property
     def reason(self) -> FinishReason:
@@ -185,14 +183,21 @@ class Spoken:
         """
         while self._end is None:
             item = await self._stream.next()
+            rested = self._rested(item)
             data = await self._encode(item)
             if data:
                 samples, self._samples = self._pipeline.samples - self._samples, self._pipeline.samples
                 self.timeline.chunk(self._frames - self._told, len(data), samples / self._pipeline.rate)
                 self._told = self._frames
-                return Piece(data, samples, self._frames)
+                return Piece(data, samples, self._frames, rested)
             self._stream.read_up_to(self._frames)
         return None
+
+    def _rested(self, item: Chunk | Pause | End) -> float:
+        """Seconds of the rest that ends with ``item``; 0 if none does."""
+        now, since = asyncio.get_running_loop().time(), self._resting_since
+        self._resting_since = (now if since is None else since) if isinstance(item, Pause) else None
+        return 0.0 if since is None or isinstance(item, Pause) else now - since
 
     def sent(self, piece: Piece) -> None:
         """The client has this piece, so the engine may go on."""

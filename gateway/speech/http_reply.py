@@ -1,4 +1,4 @@
-"""A speech request answered with sound, streamed or in one piece: what the doors that speak share."""
+"""Answers a speech request with sound over HTTP, streamed or in one piece."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from aiohttp import web
 
 from gateway.audio import Pipeline
 from gateway.http import voice_header
-from gateway.http.response_stream import TRAILER, Outlet
-from gateway.observe.metrics import Playback
+from gateway.http.response_stream import TRAILER, ResponseStream
 from gateway.schema.fields import SpeechRequest
 from gateway.services import ARRIVAL, GATEWAY, Gateway
 from gateway.speech import encoded_stream
-from gateway.speech.encoded_stream import Piece, Spoken
+from gateway.speech.encoded_stream import EncodedStream, Piece
+from gateway.speech.playout import play
 from gateway.speech.session import Session
 
 
 class Framing(Protocol):
-    """How pieces of sound lie in the body of a streamed reply."""
+    """Framing of sound in the body of a streamed reply."""
 
     def media_type(self, sound: str) -> str:
-        """Of the body, given that of the sound."""
+        """Media type of the body, given that of the sound."""
 
     def piece(self, data: bytes) -> bytes: ...
 
     def end(self, prompt_tokens: int, frames: int) -> bytes:
-        """What follows the last piece."""
+        """Bytes that follow the last piece."""
 
 
-class Bare:
-    """The sound and nothing else."""
+class Unframed:
+    """Framing that adds nothing to the sound."""
 
     def media_type(self, sound: str) -> str:
         return sound
@@ -44,10 +44,10 @@ class Bare:
 
 
 async def answer(request: web.Request, api: str, wanted: SpeechRequest, framing: Framing) -> web.StreamResponse:
-    """The reply to a request; ``api`` names the door in the metrics. A reply in one piece is never framed.
+    """Answer a request; ``api`` names the endpoint in the metrics. A reply in one piece is never framed.
 
     Raises:
-        ApiError: what went wrong before the first sound, or ever, in a reply in one piece.
+        ApiError: the request failed before its first sound, or at any time for a reply in one piece.
     """
     gateway = request.app[GATEWAY]
     with Session(gateway, request, api, wanted.delivery.format) as session:
@@ -60,47 +60,41 @@ async def answer(request: web.Request, api: str, wanted: SpeechRequest, framing:
             gateway.metrics.not_finite.inc(pipeline.not_finite)
 
 
+class _HttpSink:
+    """A streamed response. Its status waits for the first sound; from then on an error breaks the connection."""
+
+    def __init__(
+        self, request: web.Request, wanted: SpeechRequest, pipeline: Pipeline, framing: Framing, patience: float
+    ) -> None:
+        headers = reply_headers(request.app[GATEWAY], wanted, pipeline.rate)
+        media_type = framing.media_type(pipeline.media_type)
+        self.response = web.StreamResponse(headers=headers | {"Content-Type": media_type})
+        self._request, self._framing, self._patience = request, framing, patience
+        self._stream: ResponseStream | None = None
+
+    async def open(self) -> None:
+        self._stream = await ResponseStream.open(self._request, self.response, self._patience)
+
+    async def send(self, data: bytes) -> None:
+        assert self._stream is not None
+        await self._stream.send(self._framing.piece(data))
+
+    async def finish(self, session: Session, frames: int) -> None:
+        assert self._stream is not None
+        await self._stream.send(self._framing.end(session.prompt_tokens, frames))
+        await self._stream.finish(session.reason)
+
+
 async def _stream(
     request: web.Request, session: Session, wanted: SpeechRequest, pipeline: Pipeline, framing: Framing
 ) -> web.StreamResponse:
-    """The status waits for the first sound; from then on an error breaks the connection."""
-    gateway = request.app[GATEWAY]
-    deadline = request[ARRIVAL] + gateway.settings.first_audio_deadline
-    try:
-        async with asyncio.timeout_at(deadline):
-            stream = await encoded_stream.start(gateway, session, wanted, "audio", deadline)
-            spoken = Spoken(stream, pipeline, gateway.encoders, session.timeline)
-            piece = await spoken.next()
-    except TimeoutError:
-        raise encoded_stream.deadline_exceeded() from None
-    headers = reply_headers(gateway, wanted, pipeline.rate) | {"Content-Type": framing.media_type(pipeline.media_type)}
-    response = web.StreamResponse(headers=headers)
-    outlet = await Outlet.open(request, response, gateway.settings.slow_client_timeout)
-    playback = Playback(gateway.metrics, request[ARRIVAL], pipeline.rate)
-    whole = False
-    try:
-        frames = await _play(outlet, spoken, piece, framing, playback)
-        whole = True
-    finally:
-        playback.ended(whole)
-    await outlet.send(framing.end(session.prompt_tokens, frames))
-    session.reason = spoken.reason
-    await outlet.finish(session.reason)
-    return response
-
-
-async def _play(outlet: Outlet, spoken: Spoken, piece: Piece | None, framing: Framing, playback: Playback) -> int:
-    """Send all pieces; the number of frames in them."""
-    frames, clock = 0, asyncio.get_running_loop().time
-    while piece is not None:
-        frames = piece.frames
-        ready = clock()
-        spoken.timeline.lateness(playback.chunk(ready, piece.samples, len(piece.data)))
-        await outlet.send(framing.piece(piece.data))
-        playback.sent(clock() - ready)
-        spoken.sent(piece)
-        piece = await spoken.next()
-    return frames
+    gateway, began = request.app[GATEWAY], request[ARRIVAL]
+    sink = _HttpSink(request, wanted, pipeline, framing, gateway.settings.slow_client_timeout)
+    deadline = began + gateway.settings.first_audio_deadline
+    opening = encoded_stream.start(gateway, session, wanted, "audio", deadline)
+    frames = await play(gateway, session, opening, pipeline, sink, began)
+    await sink.finish(session, frames)
+    return sink.response
 
 
 async def _whole(
@@ -108,21 +102,21 @@ async def _whole(
 ) -> web.StreamResponse:
     gateway = request.app[GATEWAY]
     stream = await encoded_stream.start(gateway, session, wanted, "audio")
-    spoken = Spoken(stream, pipeline, gateway.encoders, session.timeline)
+    encoded = EncodedStream(stream, pipeline, gateway.encoders, session.timeline)
     pieces: list[Piece] = []
-    while (piece := await spoken.next()) is not None:
-        spoken.sent(piece)
+    while (piece := await encoded.next()) is not None:
+        encoded.sent(piece)
         pieces.append(piece)
     data = [pipeline.sealed(pieces[0].data), *(piece.data for piece in pieces[1:])]
     content = await asyncio.to_thread(b"".join, data)  # it may be long
     gateway.metrics.count_sound(pipeline.samples / pipeline.rate, len(content))
-    ending = {"Content-Type": pipeline.media_type, TRAILER: spoken.reason, "X-Frames": str(pieces[-1].frames)}
+    ending = {"Content-Type": pipeline.media_type, TRAILER: encoded.reason, "X-Frames": str(pieces[-1].frames)}
     response = web.StreamResponse(headers=reply_headers(gateway, wanted, pipeline.rate) | ending)
     response.content_length = len(content)
-    outlet = await Outlet.open(request, response, gateway.settings.slow_client_timeout)
-    await outlet.send(content)
-    session.reason = spoken.reason
-    await outlet.finish(session.reason)
+    stream_out = await ResponseStream.open(request, response, gateway.settings.slow_client_timeout)
+    await stream_out.send(content)
+    session.reason = encoded.reason
+    await stream_out.finish(session.reason)
     return response
 
 

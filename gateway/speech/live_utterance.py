@@ -1,4 +1,4 @@
-"""What is said between a ``start`` and its ``finish``: each sentence of the text is spoken once it is whole."""
+"""A live utterance: text between ``start`` and ``finish``, spoken sentence by sentence as soon as each is complete."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from gateway.schema.fields import SpeechRequest
 from gateway.services import Gateway
 from gateway.speech import encoded_stream
 from gateway.speech.conversation import Conversation
-from gateway.speech.encoded_stream import Spoken
+from gateway.speech.playout import play
 from gateway.speech.prompt import Reference
 from gateway.speech.session import Session, SlowClientError
 from gateway.speech.turn_script import Script
 
 
 class Utterance:
-    """Give it text with :meth:`say`, :meth:`flush` and :meth:`stop`, while :meth:`speak` runs in a task of its own.
+    """One utterance. Feed it with :meth:`say`, :meth:`flush` and :meth:`stop` while :meth:`speak` runs in its own task.
 
-    ``send`` takes bytes of one continuous coded stream.
+    ``send`` takes the bytes of one continuous encoded stream.
     """
 
     def __init__(
@@ -96,36 +96,31 @@ class Utterance:
             await self._begin.wait()
             try:
                 if self._turns:
-                    await self._speak(session, references, pipeline)
+                    began = loop.time()
+                    await play(gateway, session, self._open(session, references, began), pipeline, self, began)
                 else:
                     session.reason = "stop"
-            except TimeoutError:
-                raise encoded_stream.deadline_exceeded() from None
             finally:
                 gateway.metrics.not_finite.inc(pipeline.not_finite)
 
-    async def _speak(self, session: Session, references: list[Reference], pipeline: Pipeline) -> None:
-        gateway, began = self._gateway, asyncio.get_running_loop().time()
+    async def _open(self, session: Session, references: list[Reference], began: float) -> Conversation:
+        """Begin the conversation with the text so far."""
+        gateway = self._gateway
         deadline = began + gateway.settings.first_audio_deadline
         conversation = encoded_stream.converse(gateway, session, self._wanted, references, "audio", deadline, live=True)
         self._timeline, session.timeline.begun = session.timeline, began
         session.timeline.characters = self._characters
-        spoken = Spoken(conversation, pipeline, gateway.encoders, session.timeline)
         conversation.say(self._turns)
         if self._stopped:
             conversation.finish()
         self._conversation = conversation
-        async with asyncio.timeout_at(deadline):
-            piece = await spoken.next()
-        gateway.metrics.first_audio.observe(asyncio.get_running_loop().time() - began)
-        while piece is not None:
-            gateway.metrics.count_sound(piece.samples / pipeline.rate, len(piece.data))
-            await self._send_patiently(piece.data)
-            spoken.sent(piece)
-            piece = await spoken.next()
-        session.reason = spoken.reason
+        return conversation
 
-    async def _send_patiently(self, data: bytes) -> None:
+    async def open(self) -> None:
+        """Nothing to do before the first sound; see :class:`gateway.speech.playout.Sink`."""
+
+    async def send(self, data: bytes) -> None:
+        """Send to the client; see :class:`gateway.speech.playout.Sink`."""
         try:
             async with asyncio.timeout(self._gateway.settings.slow_client_timeout):
                 await self._send(data)

@@ -12,7 +12,7 @@ from aiohttp import web
 from common.messages import FinishReason
 from gateway.access.auth import CLIENT
 from gateway.engine.streams import Source
-from gateway.http.errors import ApiError
+from gateway.errors import RequestError
 from gateway.http.idempotency import SUPERSEDED
 from gateway.observe.metrics import CancelCause
 from gateway.observe.timeline import Timeline
@@ -70,13 +70,13 @@ class Session:
             metrics.cancelled(cause)
         if self.reason == "stop" and self.timeline.seconds:
             metrics.speech_rate.observe(self.timeline.characters / self.timeline.seconds)
-        self.timeline.end(self.reason, error.code if isinstance(error, ApiError) else None)
+        self.timeline.end(self.reason, error.code if isinstance(error, RequestError) else None)
         self._gateway.timelines.end(self.timeline)
         log.info("spoken", extra={"model": self._gateway.model.name} | self.timeline.summary())
 
 
 def _reason(error: BaseException) -> FinishReason:
-    if isinstance(error, ApiError):
+    if isinstance(error, RequestError):
         return error.reason
     if isinstance(error, SlowClientError):
         return "slow_client"
@@ -92,4 +92,4 @@ def _cause(error: BaseException) -> CancelCause | None:
         return "superseded" if why == SUPERSEDED else "disconnect" if why is None else None
     if isinstance(error, SlowClientError):
         return "slow_client"
-    return "deadline" if isinstance(error, ApiError) and error.reason == "timeout" else None
+    return "deadline" if isinstance(error, RequestError) and error.reason == "timeout" else None

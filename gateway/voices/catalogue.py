@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from gateway.http.errors import ApiError
+from gateway.errors import RequestError
 
 VERSION = 1
 
@@ -102,7 +102,7 @@ class Catalogue:
         """Add a voice, if it is new and there is room for it.
 
         Raises:
-            ApiError: 409.
+            RequestError: the id is taken, or the library is full.
         """
         marks = ", ".join("?" * len(_COLUMNS))
         with self._transaction() as database:
@@ -116,7 +116,7 @@ class Catalogue:
         """Put a changed voice, perhaps under another id, in the place of an old one; False: there is no old one.
 
         Raises:
-            ApiError: 409: another voice has the id.
+            RequestError: another voice has the id.
         """
         settings = ", ".join(f"{column} = ?" for column in _COLUMNS)
         with self._transaction() as database:
@@ -160,22 +160,22 @@ class Catalogue:
                 raise
 
 
-def taken(voice: str, param: str) -> ApiError:
+def taken(voice: str, param: str) -> RequestError:
     message = f"{param}: there is a voice {voice!r} already, or one whose id differs only in upper and lower case"
-    return ApiError(409, "voice_exists", message, param)
+    return RequestError("conflict", "voice_exists", message, param)
 
 
 def check_room(count: int, size: int, most: int, most_bytes: int) -> None:
     """Whether the library may become so large.
 
     Raises:
-        ApiError: 409.
+        RequestError: there would be too many voices, or too many bytes.
     """
     if count > most:
-        raise ApiError(409, "too_many_voices", f"there are {most} voices, and no more are allowed")
+        raise RequestError("conflict", "too_many_voices", f"there are {most} voices, and no more are allowed")
     if size > most_bytes:
         message = f"the library would hold {size} bytes, and {most_bytes} are allowed"
-        raise ApiError(409, "voice_library_full", message)
+        raise RequestError("conflict", "voice_library_full", message)
 
 
 def _row(voice: Voice) -> list[Any]:

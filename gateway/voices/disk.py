@@ -1,4 +1,4 @@
-"""Errors of the disk that holds the voices, as clients see them."""
+"""Errors of the disk that holds the voices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gateway.http.errors import ApiError
+from gateway.errors import RequestError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 RETRY_SECONDS = 60  # a disk is seldom repaired sooner
@@ -22,7 +22,7 @@ def writing(directory: Path) -> Iterator[None]:
     """Run file and database writes below ``directory``.
 
     Raises:
-        ApiError: 507: the disk is full; 503: it can't be written.
+        RequestError: the disk is full, or it can't be written.
     """
     try:
         yield
@@ -30,10 +30,10 @@ def writing(directory: Path) -> Iterator[None]:
         log.error("voices can't be written", extra={"directory": str(directory), "cause": str(error)})
         if _is_full(error):
             message = f"the disk that holds the voices is full: {directory}"
-            raise ApiError(507, "insufficient_storage", message, retry_after=RETRY_SECONDS) from error
+            raise RequestError("full", "insufficient_storage", message, None, "error", RETRY_SECONDS) from error
         cause = (error.strerror if isinstance(error, OSError) else None) or str(error)
         message = f"the disk that holds the voices can't be written: {directory}: {cause}"
-        raise ApiError(503, "storage_unavailable", message, retry_after=RETRY_SECONDS) from error
+        raise RequestError("unavailable", "storage_unavailable", message, None, "error", RETRY_SECONDS) from error
 
 
 def _is_full(error: OSError | sqlite3.OperationalError) -> bool:

@@ -1,10 +1,10 @@
-"""Ids of voices. Upper and lower case differ, but two voices whose ids differ in nothing else can't both exist."""
+"""Voice ids. They are case-sensitive, but two voices whose ids differ only in case can't both exist."""
 
 from __future__ import annotations
 
 import re
 
-from gateway.http.errors import invalid
+from gateway.errors import InvalidFieldError
 
 VOICE_ID = r"[A-Za-z0-9_\- ]{1,255}"
 RULE = "is not 1 to 255 of letters, digits, spaces, - and _"
@@ -15,6 +15,6 @@ def is_id(name: str) -> bool:
 
 
 def check_id(name: str, param: str) -> None:
-    """Raises ApiError: 400, naming ``param``: not an id."""
+    """Raises InvalidFieldError, naming ``param``: not an id."""
     if not is_id(name):
-        raise invalid(param, RULE)
+        raise InvalidFieldError(param, RULE)

@@ -20,7 +20,7 @@ import msgspec
 
 from common.files import write_atomically
 from common.messages import Array
-from gateway.http.errors import ApiError, invalid
+from gateway.errors import InvalidFieldError, RequestError
 from gateway.speech.prompt import Reference
 from gateway.speech.served_model import ServedModel
 from gateway.voices import codes as codes_file
@@ -90,23 +90,25 @@ class Library:
         """Voices of the library, those of the checkpoint left out, and the bytes of their files."""
         return self._catalogue.totals()
 
-    def find(self, voice: str, param: str, status: int = 404) -> Voice:
+    def find(self, voice: str, param: str) -> Voice:
         """A voice.
 
         Raises:
-            ApiError: 400: no id; ``status``: no such voice.
+            RequestError: not an id, or no such voice.
         """
         check_id(voice, param)
         found = self._catalogue.find(voice) or self._bundled.get(voice)
         if found is None:
-            raise ApiError(status, "voice_not_found", f"{param}: no voice {voice!r}; {self._hint(voice)}", param)
+            raise RequestError(
+                "not_found", "voice_not_found", f"{param}: no voice {voice!r}; {self._hint(voice)}", param
+            )
         return found
 
     def check_new(self, voice: str) -> None:
         """Whether a voice of this id may be added.
 
         Raises:
-            ApiError: 400 for what is no id, 409 for one that is taken, or when the library is full.
+            RequestError: not an id, an id that is taken, or the library is full.
         """
         check_id(voice, "id")
         self._check_free(voice, "id")
@@ -117,7 +119,7 @@ class Library:
         """Write a voice.
 
         Raises:
-            ApiError: as :meth:`check_new`; 507 or 503 if the disk is full or can't be written.
+            RequestError: as :meth:`check_new`, or the disk is full or can't be written.
         """
         folder = self._folders / uuid.uuid4().hex
         with writing(self._folders):
@@ -134,24 +136,24 @@ class Library:
         return new
 
     def rename(self, old: str, new: str) -> Voice:
-        """Raises ApiError: as :meth:`delete`, and 400 for the same id, 409 for one that is taken."""
+        """Raises RequestError: as :meth:`delete`, and for the same id or one that is taken."""
         voice = self._own(old, "old_reference_id")
         check_id(new, "new_reference_id")
         if old == new:
-            raise invalid("new_reference_id", "is the old one")
+            raise InvalidFieldError("new_reference_id", "is the old one")
         if old.lower() != new.lower():
             self._check_free(new, "new_reference_id")
         title = new if voice.title == old else voice.title
         return self._put(old, msgspec.structs.replace(voice, id=new, title=title))
 
     def edit(self, voice: str, details: Details) -> Voice:
-        """Change what a voice is called; its owner stays. Raises ApiError: as :meth:`delete`."""
+        """Change what a voice is called; its owner stays. Raises RequestError: as :meth:`delete`."""
         found = self._own(voice, "id")
         named = details._asdict() | {"tags": list(details.tags), "owner": found.owner}
         return self._put(voice, msgspec.structs.replace(found, **named))
 
     def delete(self, voice: str, param: str) -> Voice:
-        """Delete it; what it was. Raises ApiError: 400 for what is no id, 403 for a voice of the checkpoint, 404."""
+        """Delete a voice and return it. Raises RequestError: not an id, no such voice, or a voice of the checkpoint."""
         found = self._own(voice, param)
         with writing(self._folders):
             self._catalogue.delete(voice)
@@ -174,14 +176,14 @@ class Library:
         """The file of each recording.
 
         Raises:
-            ApiError: 500: they can't be read.
+            RequestError: they can't be read.
         """
         folder = self._folders / voice.folder
         try:
             return [(folder / _audio_name(number)).read_bytes() for number in range(len(voice.recordings))]
         except OSError as error:
             message = f"voice {voice.id!r} can't be read: {error.strerror}"
-            raise ApiError(500, "voice_unreadable", message) from None
+            raise RequestError("internal", "voice_unreadable", message, reason="error") from None
 
     def write_codes(self, voice: Voice, codes: list[Array]) -> None:
         """Put codes of this codec in the place of those there are; a voice that was deleted meanwhile stays so."""
@@ -220,14 +222,16 @@ class Library:
         with writing(self._folders):
             replaced = self._catalogue.replace(old, changed)
         if not replaced:
-            raise ApiError(404, "voice_not_found", f"voice {old!r} was deleted")
+            raise RequestError("not_found", "voice_not_found", f"voice {old!r} was deleted")
         self.changes += 1
         return changed
 
     def _own(self, voice: str, param: str) -> Voice:
         found = self.find(voice, param)
         if not found.folder:
-            raise ApiError(403, "voice_read_only", f"{param}: voice {voice!r} belongs to the checkpoint", param)
+            raise RequestError(
+                "forbidden", "voice_read_only", f"{param}: voice {voice!r} belongs to the checkpoint", param
+            )
         return found
 
     def _check_free(self, voice: str, param: str) -> None:

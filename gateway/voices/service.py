@@ -13,8 +13,8 @@ from common.config import Gateway as Settings
 from common.messages import Array
 from gateway.audio import reference_audio
 from gateway.audio.reference_audio import AudioError
-from gateway.engine.client import Engine, EngineError
-from gateway.http.errors import from_failure
+from gateway.engine.client import Engine
+from gateway.errors import RequestError
 from gateway.observe.metrics import GatewayMetrics
 from gateway.speech.prompt import Reference
 from gateway.speech.served_model import ServedModel
@@ -52,7 +52,7 @@ class Voices:
         """The recordings of a voice, one after another.
 
         Raises:
-            ApiError: 400: no such voice; or its codes are of another codec and can't be made anew.
+            RequestError: no such voice, or its codes are of another codec and can't be made anew.
         """
         changes = self.library.changes
         if changes != self._changes:
@@ -66,7 +66,7 @@ class Voices:
         return references
 
     async def _read(self, voice: str, param: str) -> list[Reference]:
-        found = await asyncio.to_thread(self.library.find, voice, param, 400)
+        found = await asyncio.to_thread(self._find, voice, param)
         try:
             codes = await asyncio.to_thread(self.library.read_codes, found)
         except CodesError as error:
@@ -75,11 +75,18 @@ class Voices:
         texts = [recording.text for recording in found.recordings]
         return [Reference(text, array) for text, array in zip(texts, codes, strict=True)]
 
+    def _find(self, voice: str, param: str) -> Voice:
+        """A voice that a field names: a missing one makes the field invalid."""
+        try:
+            return self.library.find(voice, param)
+        except RequestError as error:
+            raise RequestError("invalid", error.code, error.message, error.param) from None
+
     async def clip(self, audio: bytes, param: str) -> Array:
         """Codes int16 [10, frames], read-only, of a recording that comes with a request.
 
         Raises:
-            ApiError: 400, naming ``param``: not audio that can be used; or the engine refused or failed.
+            RequestError: not audio that can be used (naming ``param``), or the engine refused or failed.
         """
         try:
             return await self._clips.codes(audio)
@@ -90,7 +97,7 @@ class Voices:
         """Add a voice of recordings and what is said in them. ``param``: the recordings' name in errors.
 
         Raises:
-            ApiError: 400: what is no id, or audio that can't be used; 409: taken or full; or the engine refused.
+            RequestError: a bad or taken id, audio that can't be used, a full library, or the engine refused.
         """
         await asyncio.to_thread(self.library.check_new, voice)
         uploads = [Upload(audio, text, await self.clip(audio, param)) for audio, text in recordings]
@@ -99,7 +106,7 @@ class Voices:
         return added
 
     async def delete(self, voice: str, param: str = "reference_id") -> None:
-        """Delete a voice, and what caches hold of it. Raises ApiError: 400, 403, 404."""
+        """Delete a voice and its entries in caches. Raises RequestError: as :meth:`Library.delete`."""
         deleted = await asyncio.to_thread(self.library.delete, voice, param)
         for recording in deleted.recordings:
             self._clips.forget(recording.digest)
@@ -117,10 +124,7 @@ class Voices:
 
     async def _encode(self, audio: bytes) -> Array:
         samples = await self._decode(audio)
-        try:
-            return await self._engine.encode(uuid.uuid4().hex, samples)
-        except EngineError as error:
-            raise from_failure(error.failure) from None
+        return await self._engine.encode(uuid.uuid4().hex, samples)
 
     async def _decode(self, audio: bytes) -> Array:
         decode = partial(reference_audio.decode, audio, self._rate, self._seconds)

@@ -125,7 +125,7 @@ def test_an_utterance_on_a_socket_has_one_whose_clock_begins_with_its_text(tmp_p
             (told,) = (await get(client, "/debug/requests"))["requests"]
             assert (told["api"], told["chars"], told["frames"]) == ("live", len(SECRET), 3)
             assert told["seconds"] >= 0.3
-            assert told["ttfa_ms"] / 1000 <= told["seconds"] - 0.3
+            assert told["ttfa_ms"] / 1000 <= told["seconds"] - 0.25  # the wait for the text is not in it
 
     run(test)
 

@@ -267,6 +267,62 @@ def test_barge_in_frees_the_engine_at_once(tmp_path: Path, how: str) -> None:
     run(test)
 
 
+def test_streams_on_sockets_are_measured_like_those_over_http(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path, MINI_MODEL) as client, connected(client) as socket:
+            client.engine.plan = speak(2, 3)
+            await socket.start(text="A sentence of some words.")
+            await socket.send("stop")
+            assert (await socket.finish())["reason"] == "stop"
+            value = client.registry.get_sample_value
+            assert value("shoal_time_to_first_audio_seconds_count") == 1
+            assert value("shoal_audio_chunk_gap_seconds_count") == 1
+            assert value("shoal_audio_chunk_lateness_seconds_count") == 1
+            assert value("shoal_audio_underrun_seconds_count") == 1
+            assert value("shoal_real_time_factor_ratio_count") == 1
+            assert value("shoal_audio_seconds_total") == pytest.approx(5 * HOP / 16000)
+
+    run(test)
+
+
+def test_a_pause_between_texts_is_no_gap(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path, MINI_MODEL) as client, connected(client) as socket:
+            client.engine.plan = speak(2)
+            await socket.start(text="The first sentence is here. ")
+            await socket.send("flush")
+            assert (await socket.receive())["event"] == "audio"
+            await asyncio.sleep(0.3)  # longer than the sound lasts: the client is still writing
+            await socket.send("text", text="And here is another one.")
+            await socket.send("stop")
+            assert (await socket.finish())["reason"] == "stop"
+            value = client.registry.get_sample_value
+            assert value("shoal_audio_seconds_total") == pytest.approx(4 * HOP / 16000)
+            assert value("shoal_audio_chunk_gap_seconds_count") == 0
+            assert value("shoal_audio_underrun_seconds_sum") == 0
+            assert value("shoal_real_time_factor_ratio_sum") < 0.3 / (4 * HOP / 16000)
+
+    run(test)
+
+
+def test_refusals_of_sockets_and_of_their_utterances_are_counted(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path, max_live=1) as client, connected(client) as socket:
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                await client.http.ws_connect("/v1/tts/live")
+            assert refused.value.status == 429
+            client.engine.plan = fail(0, Failure(503, "overloaded", "no room", retry_after=2), "rejected")
+            await socket.start(text="A sentence that nobody has room for.")
+            await socket.send("stop")
+            assert (await socket.finish())["reason"] == "error"
+            counted = [
+                client.registry.get_sample_value("shoal_live_refusals_total", {"code": c}) for c in ("429", "503")
+            ]
+            assert counted == [1, 1]
+
+    run(test)
+
+
 @pytest.mark.parametrize("stop", [True, False])
 def test_who_leaves_when_all_is_spoken_has_cancelled_nothing(tmp_path: Path, stop: bool) -> None:
     async def spoken(player: Player) -> None:

@@ -63,6 +63,18 @@ def test_the_real_time_factor_leaves_out_what_the_client_held_up() -> None:
     assert value(registry, "shoal_real_time_factor_ratio_sum") == pytest.approx(0.6 / 2)
 
 
+def test_a_rest_for_want_of_text_is_neither_a_gap_nor_late_nor_slow() -> None:
+    registry = CollectorRegistry()
+    playback = Playback(GatewayMetrics(registry), arrival=0.0, rate=100)
+    playback.chunk(0.5, 100, 200)
+    playback.chunk(9.5, 100, 200, rested=8.9)  # the text had run out at 0.6
+    playback.chunk(11.0, 100, 200)  # 0.5 s late
+    playback.ended(whole=True)
+    assert value(registry, "shoal_audio_chunk_gap_seconds_count") == 1
+    assert value(registry, "shoal_audio_underrun_seconds_sum") == pytest.approx(0.5)
+    assert value(registry, "shoal_real_time_factor_ratio_sum") == pytest.approx((11.0 - 8.9) / 3)
+
+
 def test_a_stream_that_broke_off_has_no_real_time_factor() -> None:
     registry = CollectorRegistry()
     playback = Playback(GatewayMetrics(registry), arrival=0.0, rate=100)

@@ -18,7 +18,7 @@ from gateway_fakes import RATE, TINY_MODEL, Client, post, run, serving
 from common.config import Gateway as Settings
 from gateway import app
 from gateway.audio import Delivery, Pipeline
-from gateway.http.errors import ApiError
+from gateway.errors import RequestError
 from gateway.schema import fields, openai_fields
 from gateway.schema.openapi import replies
 from gateway.schema.openapi.operations import OPERATIONS, SOUND_TYPES
@@ -126,7 +126,7 @@ def test_ranges_are_those_that_are_checked(name: str, end: float, beyond: float)
         fields.parse({"text": "Hello."} | values, TINY_MODEL, Settings())
 
     parse(end)
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(RequestError) as caught:
         parse(beyond)
     assert caught.value.param == (f"prosody.{name}" if nested else name)
 

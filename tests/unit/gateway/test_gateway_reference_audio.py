@@ -53,7 +53,7 @@ def test_what_cannot_be_used_is_refused_by_name(name: str) -> None:
     with pytest.raises(AudioError) as caught:
         decode(BAD[name], RATE, LIMITS)
     error = caught.value.named("references[3].audio")
-    assert (error.status, error.param) == (400, "references[3].audio")
+    assert (error.kind, error.param) == ("invalid", "references[3].audio")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 from test_gateway_reference_audio import encoded, tone
 
 from common.checkpoint import CheckpointError
-from gateway.http.errors import ApiError
+from gateway.errors import RequestError
 from gateway.speech import served_model
 from gateway.voices import codes as codes_file
 from gateway.voices import library as module
@@ -189,13 +189,13 @@ def test_a_failed_write_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_count_and_bytes_are_bounded(tmp_path: Path) -> None:
     voices = library(tmp_path, most=2, most_bytes=10_000)
     size = voices.add("a", ANNA, [UPLOAD]).size
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(RequestError) as caught:
         voices.add("b", ANNA, [Upload(bytes(10_000 - size), "text", CODES)])
-    assert (caught.value.status, caught.value.code) == (409, "voice_library_full")
+    assert (caught.value.kind, caught.value.code) == ("conflict", "voice_library_full")
     voices.add("b", ANNA, [UPLOAD])
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(RequestError) as caught:
         voices.check_new("c")
-    assert (caught.value.status, caught.value.code) == (409, "too_many_voices")
+    assert (caught.value.kind, caught.value.code) == ("conflict", "too_many_voices")
     voices.delete("b", "id")
     assert voices.totals() == (1, size)
     voices.check_new("c")
@@ -286,7 +286,7 @@ def test_a_voice_of_the_library_hides_one_of_the_checkpoint(tmp_path: Path) -> N
     voices = library(tmp_path / "l", served_model.load(checkpoint_with_voices(tmp_path)))
     assert voices.ids() == ["eva"]
     assert voices.find("eva", "id").recordings[0].text == UPLOAD.text
-    with pytest.raises(ApiError, match="already"):
+    with pytest.raises(RequestError, match="already"):
         voices.check_new("Eva")
 
 

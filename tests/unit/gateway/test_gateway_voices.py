@@ -125,9 +125,9 @@ def test_a_voice_is_read_once_until_the_library_changes(tmp_path: Path, monkeypa
     read: list[str] = []
     find = Library.find
 
-    def counted(self: Library, voice: str, param: str, status: int = 404) -> Voice:
+    def counted(self: Library, voice: str, param: str) -> Voice:
         read.append(voice)
-        return find(self, voice, param, status)
+        return find(self, voice, param)
 
     async def test() -> None:
         async with serving(tmp_path) as client:
