@@ -90,7 +90,8 @@ def as_api_error(error: RequestError) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, EngineError):
-        return from_failure(error.failure)
+        failure = error.failure
+        return ApiError(failure.status, error.code, error.message, error.param, retry_after=failure.retry_after)
     status, retry_after = _STATUS[error.kind], error.retry_after
     return ApiError(status, error.code, error.message, error.param, retry_after=retry_after, reason=error.reason)
 

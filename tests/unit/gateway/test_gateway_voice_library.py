@@ -18,6 +18,7 @@ from test_gateway_reference_audio import encoded, tone
 
 from common.checkpoint import CheckpointError
 from gateway.errors import RequestError
+from gateway.http.errors import as_api_error
 from gateway.speech import served_model
 from gateway.voices import codes as codes_file
 from gateway.voices import library as module
@@ -78,9 +79,9 @@ def test_a_disk_that_takes_no_more_is_named_and_nothing_of_the_voice_stays(
     voices = library(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(module, "write_atomically", fail)
-        with pytest.raises(ApiError, match=re.escape(str(tmp_path))) as caught:
+        with pytest.raises(RequestError, match=re.escape(str(tmp_path))) as caught:
             voices.add("anna", ANNA, [UPLOAD])
-    assert (caught.value.status, caught.value.code) == (status, code)
+    assert (as_api_error(caught.value).status, caught.value.code) == (status, code)
     assert int(caught.value.headers["Retry-After"]) > 0
     assert (folders(tmp_path), voices.ids()) == (0, [])
     voices.add("anna", ANNA, [UPLOAD])
@@ -101,9 +102,9 @@ def test_a_catalogue_that_can_t_be_written_is_named(tmp_path: Path, pragma: str,
         lambda: voices.edit("anna", long),
         *([lambda: voices.delete("anna", "id")] if status == 503 else []),
     ):
-        with pytest.raises(ApiError) as caught:
+        with pytest.raises(RequestError) as caught:
             change()
-        assert caught.value.status == status
+        assert as_api_error(caught.value).status == status
     assert folders(tmp_path) == 1
     assert voices.find("anna", "id").title == "Anna"
 
@@ -181,7 +182,7 @@ def test_a_failed_write_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise OSError("no space left")
 
     monkeypatch.setattr(module, "write_atomically", full)
-    with pytest.raises(ApiError, match="no space"):
+    with pytest.raises(RequestError, match="no space"):
         voices.add("anna", ANNA, [UPLOAD])
     assert (voices.ids(), folders(tmp_path)) == ([], 0)
 
