@@ -82,7 +82,7 @@ def test_a_disk_that_takes_no_more_is_named_and_nothing_of_the_voice_stays(
         with pytest.raises(RequestError, match=re.escape(str(tmp_path))) as caught:
             voices.add("anna", ANNA, [UPLOAD])
     assert (as_api_error(caught.value).status, caught.value.code) == (status, code)
-    assert int(caught.value.headers["Retry-After"]) > 0
+    assert int(as_api_error(caught.value).headers["Retry-After"]) > 0
     assert (folders(tmp_path), voices.ids()) == (0, [])
     voices.add("anna", ANNA, [UPLOAD])
 
