@@ -19,14 +19,15 @@ from common.config import ConfigError
 from common.files import write_atomically
 from common.process import Process
 from common.transport import Context
+from gateway.checkpoint import served_model
+from gateway.checkpoint.served_model import ServedModel
 from gateway.engine.client import Engine
 from gateway.http.connections import allow_files
 from gateway.observe import otel_export
 from gateway.observe.metrics import GatewayMetrics
 from gateway.server import Server
 from gateway.services import Gateway
-from gateway.speech import served_model
-from gateway.speech.served_model import ServedModel
+from gateway.speech.planner import engine_bounds
 
 ADDRESS_FILE = "gateway.address"
 TARGETS_FILE = "targets.json"  # likewise, as Prometheus reads it
@@ -59,7 +60,8 @@ async def _run(process: Process, served: ServedModel) -> int:
     context = Context(process.keys, process.config.scheduler.worker_timeout)
     engine = Engine(process, context)
     try:
-        gateway = Gateway(process.config, served, engine, GatewayMetrics(process.registry))
+        bounds = engine_bounds(process.config, served)
+        gateway = Gateway(process.config, served, engine, GatewayMetrics(process.registry), bounds)
         gateway.metrics.watch(engine, gateway.sockets)
         server = Server(gateway)
         await server.start(settings.host, settings.port)
@@ -68,7 +70,7 @@ async def _run(process: Process, served: ServedModel) -> int:
         log.info("listening", extra={"address": server.address})
         processes.begin_to_serve()
         pings = asyncio.create_task(_ping_watchdog())
-        async with otel_export.exporting(gateway):
+        async with otel_export.exporting(gateway.timelines, gateway.run_dir):
             at_once = await _serve(process, server, signals)
             # At once, clients that are slow to hear of it are not waited for.
             with contextlib.suppress(TimeoutError):

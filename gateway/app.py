@@ -15,14 +15,14 @@ from aiohttp import web
 from common import logs
 from gateway.access import auth
 from gateway.api import account, codes, debug, description, health, live, openai, page, references, tts, voices, vqgan
-from gateway.errors import RequestError
+from gateway.errors import RequestError, SlowClientError
 from gateway.http import cors, idempotency, protocol_errors, voice_header
 from gateway.http.errors import ApiError, as_api_error, draining, from_http
 from gateway.http.response_stream import STARTED, break_off
+from gateway.http.settings import SETTINGS
 from gateway.observe import trace_context
 from gateway.schema import openapi
 from gateway.services import ARRIVAL, GATEWAY, LOGGED, REQUEST_ID, TRACE, Gateway
-from gateway.speech.session import SlowClientError
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _COUNTED_METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})  # against the 
 
 def make_app(gateway: Gateway) -> web.Application:
     app = web.Application(middlewares=[_answer, _admit], client_max_size=gateway.settings.max_body_bytes)
-    app[GATEWAY] = gateway
+    app[GATEWAY], app[SETTINGS], app[auth.KEYS] = gateway, gateway.settings, gateway.keys
     for door in (tts, live, openai, codes, references, voices, vqgan, account, debug, health, page, description):
         app.add_routes(_expecting(door.routes))
         app.add_routes(_expecting(_compatible(door.routes)))

@@ -48,3 +48,7 @@ class InvalidFieldError(RequestError):
 
     def __init__(self, param: str, problem: str) -> None:
         super().__init__("invalid", "invalid_value", f"{param}: {problem}", param)
+
+
+class SlowClientError(Exception):
+    """The client read nothing for too long."""

@@ -1,4 +1,4 @@
-"""What the doors share: one of each, made at start."""
+"""The services that the endpoints share: one of each, made at start."""
 
 from __future__ import annotations
 
@@ -14,18 +14,15 @@ from aiohttp import web
 
 from common.config import ROOT, Config
 from gateway.access.api_keys import ENVIRONMENT, Keys
+from gateway.checkpoint.served_model import ServedModel
+from gateway.engine.bounds import Bounds
 from gateway.engine.client import Engine
 from gateway.http.idempotency import Duplicates
 from gateway.observe.merge import Scrapes
 from gateway.observe.metrics import GatewayMetrics
 from gateway.observe.timeline import Timelines
 from gateway.observe.trace_context import TraceContext
-from gateway.speech.planner import Bounds
-from gateway.speech.served_model import ServedModel
-from gateway.speech.turn_script import turn_rules
 from gateway.voices.service import Voices
-
-REST_SHARE = 0.6  # of the time for which the scheduler keeps an open request at rest
 
 ARRIVAL: web.RequestKey[float] = web.RequestKey("arrival", float)
 """When a request came, by the clock of the event loop."""
@@ -53,14 +50,16 @@ class Socket(Protocol):
 class Gateway:
     """The services, and whether the gateway still takes requests."""
 
-    def __init__(self, config: Config, model: ServedModel, engine: Engine, metrics: GatewayMetrics) -> None:
+    def __init__(
+        self, config: Config, model: ServedModel, engine: Engine, metrics: GatewayMetrics, bounds: Bounds
+    ) -> None:
         self.settings = config.gateway
         self.run_dir: Path = config.run_path
         self.model = model
         self.engine = engine
         self.metrics = metrics
         self.scrapes = Scrapes(config.run_path)
-        self.bounds = engine_bounds(config, model)
+        self.bounds = bounds
         self.timelines = Timelines(config.debug.requests)
         self.keys = _keys(config, metrics)
         self.duplicates = Duplicates()
@@ -91,22 +90,6 @@ class Gateway:
         self.voices.close()
         self.scrapes.close()
         self.encoders.shutdown(wait=False, cancel_futures=True)
-
-
-def engine_bounds(config: Config, model: ServedModel) -> Bounds:
-    """What one engine request may take. At rest it is closed well before the scheduler would give it up."""
-    settings = config.gateway
-    return Bounds(
-        context=model.context,
-        frame_rate=model.frame_rate,
-        turns=model.defaults.turns,
-        turn_bytes=turn_rules(model, settings).limit,
-        floor_seconds=settings.min_frames_cap_seconds,
-        seconds_per_byte=settings.seconds_per_byte_cap,
-        seconds_per_digit=settings.seconds_per_digit_cap,
-        open_seconds=settings.open_request_seconds,
-        rest_seconds=REST_SHARE * config.scheduler.open_seconds,
-    )
 
 
 def _keys(config: Config, metrics: GatewayMetrics) -> Keys:

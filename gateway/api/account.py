@@ -1,4 +1,4 @@
-"""What a key has used, and Fish's wallet, which holds nothing here: clients ask it whether their key is good."""
+"""Usage of a key, and stubs of Fish's wallet, by which clients check their key."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from aiohttp import web
 from gateway.access.accounts import Account
 from gateway.access.auth import CLIENT
 from gateway.http.errors import ApiError
+from gateway.http.replies import json_reply
+from gateway.schema import replies
 
 CREDIT = "1000000"  # more than any client warns of; nothing is taken from it
 
@@ -25,22 +27,22 @@ async def usage(request: web.Request) -> web.Response:
     client = request[CLIENT]
     if not isinstance(client, Account):
         raise ApiError(404, "no_keys", "usage is counted by API key, and this server has none")
-    facts = {"key": client.name, "since": datetime.fromtimestamp(_STARTED, UTC).isoformat()}
-    return web.json_response(facts | client.usage._asdict())
+    since = datetime.fromtimestamp(_STARTED, UTC).isoformat()
+    return json_reply(replies.Usage(client.name, since, **client.usage._asdict()))
 
 
 @routes.get("/wallet/self/api-credit")
 async def credit(request: web.Request) -> web.Response:
-    return web.json_response(_owner(request) | {"credit": CREDIT, "has_free_credit": True, "has_phone_sha256": False})
+    return json_reply(replies.Credit(*_owner(request), credit=CREDIT, has_free_credit=True, has_phone_sha256=False))
 
 
 @routes.get("/wallet/self/package")
 async def package(request: web.Request) -> web.Response:
-    amounts = {"type": "self-hosted", "total": int(CREDIT), "balance": int(CREDIT), "finished_at": NEVER}
-    return web.json_response(_owner(request) | amounts)
+    amount = int(CREDIT)
+    return json_reply(replies.Package(*_owner(request), "self-hosted", amount, amount, NEVER))
 
 
-def _owner(request: web.Request) -> dict[str, str]:
-    now = datetime.now(UTC).isoformat()
-    name = request[CLIENT].name
-    return {"_id": name, "user_id": name, "created_at": now, "updated_at": now}
+def _owner(request: web.Request) -> tuple[str, str, str, str]:
+    """Id of the stub, user, and the times of its creation and last change."""
+    now, name = datetime.now(UTC).isoformat(), request[CLIENT].name
+    return name, name, now, now

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from gateway.engine.streams import Chunk, End, Pause, Source
 from gateway.errors import RequestError
 from gateway.http.errors import as_api_error
+from gateway.http.replies import EVENT_STREAM, event
 from gateway.http.response_stream import ResponseStream
 from gateway.observe.timeline import Timeline
 from gateway.services import GATEWAY
@@ -30,12 +30,12 @@ async def codes(request: web.Request) -> web.StreamResponse:
         item = await stream.next()
         if isinstance(item, End):
             encoded_stream.check_end(item)
-        headers = reply_headers(gateway, wanted, gateway.model.sample_rate) | {"Content-Type": "text/event-stream"}
+        headers = reply_headers(gateway, wanted, gateway.model.sample_rate) | {"Content-Type": EVENT_STREAM}
         response = web.StreamResponse(headers=headers)
         stream_out = await ResponseStream.open(request, response, gateway.settings.slow_client_timeout)
         end = await _send_frames(stream_out, stream, item, session.timeline)
         session.reason = end.reason
-        await stream_out.send(_event(_ending(end)))
+        await stream_out.send(event(_ending(end)))
         await stream_out.finish(end.reason)
         return response
 
@@ -46,7 +46,7 @@ async def _send_frames(
     while not isinstance(item, End):
         if isinstance(item, Chunk):
             rows = enumerate(item.data.tolist(), start=item.first)
-            data = b"".join(_event({"index": index, "codes": row}) for index, row in rows)
+            data = b"".join(event({"index": index, "codes": row}) for index, row in rows)
             timeline.chunk(item.frames, len(data), 0.0)
             await stream_out.send(data)
             timeline.sent()
@@ -61,7 +61,3 @@ def _ending(end: End) -> dict[str, Any]:
     except RequestError as error:
         ending["error"] = as_api_error(error).error
     return ending
-
-
-def _event(values: dict[str, Any]) -> bytes:
-    return b"data: " + msgspec.json.encode(values) + b"\n\n"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from aiohttp import web
 
 from common.version import VERSION
+from gateway.http.replies import json_reply
 from gateway.observe import merge
+from gateway.schema import replies
 from gateway.services import GATEWAY, Gateway
 
 RETRY_AFTER = "2"
@@ -16,36 +18,33 @@ routes = web.RouteTableDef()
 @routes.get("/v1/health")
 @routes.post("/v1/health")
 async def fish_health(request: web.Request) -> web.Response:
-    return web.json_response({"status": "ok"})
+    return json_reply(replies.Status("ok"))
 
 
 @routes.get("/health")
 async def health(request: web.Request) -> web.Response:
     reasons = _unready(request.app[GATEWAY])
-    return web.json_response({"status": "ok", "ready": not reasons, "reasons": reasons})
+    return json_reply(replies.Health("ok", not reasons, reasons))
 
 
 @routes.get("/healthz")
 @routes.get("/livez")
 async def alive(request: web.Request) -> web.Response:
-    return web.json_response({"status": "alive"})
+    return json_reply(replies.Status("alive"))
 
 
 @routes.get("/readyz")
 async def ready(request: web.Request) -> web.Response:
     reasons = _unready(request.app[GATEWAY])
     if not reasons:
-        return web.json_response({"status": "ready"})
-    body = {"status": "not ready", "reasons": reasons}
-    return web.json_response(body, status=503, headers={"Retry-After": RETRY_AFTER})
+        return json_reply(replies.Status("ready"))
+    return json_reply(replies.NotReady("not ready", reasons), 503, {"Retry-After": RETRY_AFTER})
 
 
 @routes.get("/version")
 async def version(request: web.Request) -> web.Response:
     model = request.app[GATEWAY].model
-    return web.json_response(
-        {"name": "shoal", "version": VERSION, "model": model.name, "sample_rate": model.sample_rate}
-    )
+    return json_reply(replies.Version("shoal", VERSION, model.name, model.sample_rate))
 
 
 @routes.get("/metrics")

@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
 from gateway.access.auth import is_upgrade
-from gateway.errors import RequestError
+from gateway.errors import RequestError, SlowClientError
 from gateway.http.body import without_nulls
 from gateway.http.errors import ApiError, as_api_error, draining, invalid
 from gateway.http.idempotency import SUPERSEDED
@@ -24,7 +24,6 @@ from gateway.http.offload import LONG_TO_DECODE, aside
 from gateway.schema import fields
 from gateway.services import GATEWAY, Gateway
 from gateway.speech.live_utterance import Utterance
-from gateway.speech.session import SlowClientError
 
 HEARTBEAT = 20.0  # seconds between pings; a client that answers none is gone
 FRAME_BYTES = 128 * 1024  # of sound in one message; even, so that samples stay whole

@@ -8,7 +8,6 @@ import time
 from fnmatch import fnmatchcase
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from gateway.access.auth import CLIENT
@@ -16,6 +15,8 @@ from gateway.errors import RequestError
 from gateway.http import forms
 from gateway.http.body import read_fields
 from gateway.http.errors import ApiError
+from gateway.http.replies import event, json_reply
+from gateway.schema import replies
 from gateway.schema.fields import OPENAI, check_text
 from gateway.schema.openai_fields import OpenAIFields, translate
 from gateway.services import GATEWAY, Gateway
@@ -57,16 +58,16 @@ class Events:
         return "text/event-stream"
 
     def piece(self, data: bytes) -> bytes:
-        return _event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})
+        return event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})
 
     def end(self, prompt_tokens: int, frames: int) -> bytes:
         usage = {"input_tokens": prompt_tokens, "output_tokens": frames, "total_tokens": prompt_tokens + frames}
-        return _event({"type": "speech.audio.done", "usage": usage})
+        return event({"type": "speech.audio.done", "usage": usage})
 
 
 @routes.get("/v1/models")
 async def models(request: web.Request) -> web.Response:
-    return web.json_response({"object": "list", "data": [_model(request.app[GATEWAY].model.name)]})
+    return json_reply(replies.Models("list", [replies.Model(**_model(request.app[GATEWAY].model.name))]))
 
 
 @routes.get("/v1/models/{id}")
@@ -74,19 +75,19 @@ async def model(request: web.Request) -> web.Response:
     gateway, name = request.app[GATEWAY], request.match_info["id"]
     if not _is_ours(gateway, name):
         raise _no_model(gateway, name)
-    voices = [{"name": voice["name"]} for voice in await _voices(gateway)]
-    facts = {"task": "text-to-speech", "sample_rate": gateway.model.sample_rate, "voices": voices}
-    return web.json_response(_model(name) | facts)
+    titles = [replies.VoiceTitle(voice.name) for voice in await _voices(gateway)]
+    rate = gateway.model.sample_rate
+    return json_reply(replies.ModelFacts(**_model(name), task="text-to-speech", sample_rate=rate, voices=titles))
 
 
 @routes.get("/v1/audio/models")
 async def speech_models(request: web.Request) -> web.Response:
-    return web.json_response({"models": [{"id": request.app[GATEWAY].model.name}]})
+    return json_reply(replies.SpeechModels([replies.ModelId(request.app[GATEWAY].model.name)]))
 
 
 @routes.get("/v1/audio/voices")
 async def voices(request: web.Request) -> web.Response:
-    return web.json_response({"voices": await _voices(request.app[GATEWAY])})
+    return json_reply(replies.ListedVoices(await _voices(request.app[GATEWAY])))
 
 
 @routes.post("/v1/audio/voices")
@@ -101,7 +102,7 @@ async def add_voice(request: web.Request) -> web.Response:
     check_text(text, "ref_text", gateway.model, gateway.settings)
     details = Details(name, owner=request[CLIENT].name)
     try:
-        return web.json_response(_created(await gateway.voices.add(name, details, [(audio, text)], "audio_sample")))
+        return json_reply(_created(await gateway.voices.add(name, details, [(audio, text)], "audio_sample")))
     except RequestError as error:
         error.rename({"id": "name"})
         raise
@@ -110,7 +111,7 @@ async def add_voice(request: web.Request) -> web.Response:
 @routes.get("/v1/test")
 async def test(request: web.Request) -> web.Response:
     """By this, clients that know several servers take this one for one whose voices can be listed."""
-    return web.json_response({"status": "ok"})
+    return json_reply(replies.Status("ok"))
 
 
 async def _voice(gateway: Gateway, body: OpenAIFields) -> str | None:
@@ -159,18 +160,13 @@ def _model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": _STARTED, "owned_by": "shoal"}
 
 
-async def _voices(gateway: Gateway) -> list[dict[str, str]]:
-    """The default voice, those of the library, and the aliases of the configuration."""
+async def _voices(gateway: Gateway) -> list[replies.ListedVoice]:
+    """The default voice, the voices of the library, and the aliases of the configuration."""
     library = await asyncio.to_thread(gateway.voices.library.voices)
     names = {DEFAULT_VOICE: DEFAULT_VOICE} | {voice.id: voice.title for voice in library}
     names |= {alias: alias for alias in gateway.settings.openai_voices}
-    return [{"id": name, "name": title} for name, title in names.items()]
+    return [replies.ListedVoice(name, title) for name, title in names.items()]
 
 
-def _created(voice: Voice) -> dict[str, Any]:
-    facts = {"id": voice.id, "object": "audio.voice", "name": voice.title}
-    return facts | {"created_at": int(voice.created), "type": "audio_sample"}
-
-
-def _event(values: dict[str, Any]) -> bytes:
-    return b"data: " + msgspec.json.encode(values) + b"\n\n"
+def _created(voice: Voice) -> replies.CreatedVoice:
+    return replies.CreatedVoice(voice.id, "audio.voice", voice.title, int(voice.created), "audio_sample")

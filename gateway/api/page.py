@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from gateway.http.replies import json_reply
+from gateway.schema import replies
 from gateway.services import GATEWAY
 
 INDEX = "index.html"
@@ -73,17 +75,17 @@ async def part(request: web.Request) -> web.Response:
 
 @routes.get("/status")
 async def status(request: web.Request) -> web.Response:
-    """What the page asks for each second, answered from what the gateway knows itself."""
+    """State of the server, polled by the page each second and answered from the gateway's own knowledge."""
     gateway = request.app[GATEWAY]
     waiting = gateway.engine.waiting
-    return web.json_response(
-        {
-            "ready": not gateway.draining and not gateway.engine.unready(),
-            "model": gateway.model.name,
-            "sample_rate": gateway.model.sample_rate,
-            "running": gateway.engine.in_flight - waiting,
-            "waiting": waiting,
-        }
+    return json_reply(
+        replies.PageStatus(
+            ready=not gateway.draining and not gateway.engine.unready(),
+            model=gateway.model.name,
+            sample_rate=gateway.model.sample_rate,
+            running=gateway.engine.in_flight - waiting,
+            waiting=waiting,
+        )
     )
 
 

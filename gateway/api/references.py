@@ -1,17 +1,19 @@
-"""``/v1/references/*``: the library of voices, as Fish's server words it. Replies: msgpack, or JSON on request."""
+"""``/v1/references/*``: the voice library of fish-speech's server. Replies: msgpack, or JSON on request."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-import msgspec
 from aiohttp import web
+from msgspec import Struct
 
 from gateway.access.auth import CLIENT
 from gateway.http import forms
 from gateway.http.body import read_fields
 from gateway.http.errors import ApiError, invalid
+from gateway.http.replies import JSON, MSGPACK, json_reply, msgpack_reply
+from gateway.schema import replies
 from gateway.schema.fields import check_text
 from gateway.services import GATEWAY
 from gateway.voices.library import Details
@@ -27,20 +29,20 @@ async def add(request: web.Request) -> web.Response:
     check_text(text, "text", gateway.model, gateway.settings)
     details = Details(voice, owner=request[CLIENT].name)
     await gateway.voices.add(voice, details, [(audio, text)], "audio")
-    return _reply(request, message=f"voice {voice!r} added", reference_id=voice)
+    return _reply(request, replies.ReferenceChanged(True, f"voice {voice!r} added", voice))
 
 
 @routes.get("/v1/references/list")
 async def list_all(request: web.Request) -> web.Response:
     voices = await asyncio.to_thread(request.app[GATEWAY].voices.library.ids)
-    return _reply(request, reference_ids=voices, message=f"{len(voices)} voices")
+    return _reply(request, replies.References(True, f"{len(voices)} voices", voices))
 
 
 @routes.delete("/v1/references/delete")
 async def delete(request: web.Request) -> web.Response:
     voice = _text_field(await _fields(request), "reference_id")
     await request.app[GATEWAY].voices.delete(voice)
-    return _reply(request, message=f"voice {voice!r} deleted", reference_id=voice)
+    return _reply(request, replies.ReferenceChanged(True, f"voice {voice!r} deleted", voice))
 
 
 @routes.post("/v1/references/update")
@@ -48,7 +50,7 @@ async def rename(request: web.Request) -> web.Response:
     values = await _fields(request)
     old, new = _text_field(values, "old_reference_id"), _text_field(values, "new_reference_id")
     await asyncio.to_thread(request.app[GATEWAY].voices.library.rename, old, new)
-    return _reply(request, message=f"voice {old!r} is now {new!r}", old_reference_id=old, new_reference_id=new)
+    return _reply(request, replies.ReferenceRenamed(True, f"voice {old!r} is now {new!r}", old, new))
 
 
 async def _fields(request: web.Request) -> dict[str, Any]:
@@ -67,12 +69,9 @@ def _text_field(values: dict[str, Any], name: str) -> str:
     return value
 
 
-def _reply(request: web.Request, **values: Any) -> web.Response:
+def _reply(request: web.Request, body: Struct) -> web.Response:
+    """``body`` as JSON, or as msgpack where the client prefers it."""
     accept = request.headers.get("Accept", "")
     wanted = request.query.get("format", "")
-    json = wanted in ("json", "application/json") or (
-        "application/json" in accept and "application/msgpack" not in accept
-    )
-    encode = msgspec.json.encode if json else msgspec.msgpack.encode
-    kind = "application/json" if json else "application/msgpack"
-    return web.Response(body=encode({"success": True} | values), content_type=kind)
+    as_json = wanted in ("json", JSON) or (JSON in accept and MSGPACK not in accept)
+    return json_reply(body) if as_json else msgpack_reply(body)

@@ -1,4 +1,4 @@
-"""``/model``: the library of voices, as Fish's SDKs manage it. What Fish calls a model is a voice here."""
+"""``/model``: the voice library for Fish's SDKs, whose word for a voice is model."""
 
 from __future__ import annotations
 
@@ -6,43 +6,24 @@ import asyncio
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 from aiohttp import web
-from msgspec import Meta, Struct
 
 from gateway.access.auth import CLIENT
 from gateway.http import forms
 from gateway.http.errors import ApiError, invalid
 from gateway.http.forms import Form
+from gateway.http.replies import json_reply
+from gateway.schema import replies
 from gateway.schema.fields import check_text
+from gateway.schema.voice_fields import MAX_TAGS, MAX_TEXT, Listing, Naming
 from gateway.services import GATEWAY, Gateway
-from gateway.voices.catalogue import Visibility, Voice
+from gateway.voices.catalogue import Voice
 from gateway.voices.library import Details
 
-MAX_TEXT, MAX_TAGS = 10_000, 100  # characters of a title or description; tags of a voice
-
 routes = web.RouteTableDef()
-
-
-class Listing(Struct, frozen=True):
-    """The query of a listing."""
-
-    page_size: Annotated[int, Meta(ge=1, le=1000)] = 10
-    page_number: Annotated[int, Meta(ge=1)] = 1
-    title: str = ""
-    author_id: str = ""
-    sort_by: Literal["score", "task_count", "created_at"] = "score"
-
-
-class Naming(Struct, frozen=True):
-    """The parts of a form that say what a voice is called; None: as it was."""
-
-    title: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)] | None = None
-    description: Annotated[str, Meta(max_length=MAX_TEXT)] | None = None
-    visibility: Visibility | None = None
-    type: Literal["tts"] = "tts"
 
 
 @routes.get("/model")
@@ -54,14 +35,14 @@ async def list_all(request: web.Request) -> web.Response:
     if query.sort_by == "created_at":
         found.sort(key=lambda voice: -voice.created)
     begin = (query.page_number - 1) * query.page_size
-    items = [_worded(voice) for voice in found[begin : begin + query.page_size]]
-    return web.json_response({"total": len(found), "items": items})
+    items = [_fish_voice(voice) for voice in found[begin : begin + query.page_size]]
+    return json_reply(replies.FishVoices(len(found), items))
 
 
 @routes.get("/model/{id}")
 async def show(request: web.Request) -> web.Response:
     library = request.app[GATEWAY].voices.library
-    return web.json_response(_worded(await asyncio.to_thread(library.find, request.match_info["id"], "id")))
+    return json_reply(_fish_voice(await asyncio.to_thread(library.find, request.match_info["id"], "id")))
 
 
 @routes.post("/model")
@@ -79,7 +60,7 @@ async def create(request: web.Request) -> web.Response:
         owner=request[CLIENT].name,
     )
     voice = await gateway.voices.add(uuid.uuid4().hex, details, _recordings(gateway, form), "voices")
-    return web.json_response(_worded(voice), status=201)
+    return json_reply(_fish_voice(voice), status=201)
 
 
 @routes.patch("/model/{id}")
@@ -94,14 +75,14 @@ async def change(request: web.Request) -> web.Response:
         visibility=naming.visibility or voice.visibility,
         tags=tuple(voice.tags) if tags is None else tags,
     )
-    return web.json_response(_worded(await asyncio.to_thread(library.edit, voice.id, details)))
+    return json_reply(_fish_voice(await asyncio.to_thread(library.edit, voice.id, details)))
 
 
 @routes.delete("/model/{id}")
 async def delete(request: web.Request) -> web.Response:
     voice = request.match_info["id"]
     await request.app[GATEWAY].voices.delete(voice, "id")
-    return web.json_response({"status": 200, "message": f"voice {voice!r} deleted"})
+    return json_reply(replies.Deleted(200, f"voice {voice!r} deleted"))
 
 
 def _matching(voices: list[Voice], query: Listing, owner: str, tags: set[str]) -> Iterator[Voice]:
@@ -149,32 +130,17 @@ def _checked(values: dict[str, str], kind: type[Any]) -> Any:
         raise invalid(place.removesuffix("`"), problem) from None
 
 
-def _worded(voice: Voice) -> dict[str, Any]:
-    """All that the SDKs' types ask for; what has no meaning here is empty."""
-    return {
-        "_id": voice.id,
-        "type": "tts",
-        "title": voice.title,
-        "description": voice.description,
-        "cover_image": "",
-        "train_mode": "fast",
-        "state": "trained",
-        "tags": voice.tags,
-        "samples": [],
-        "created_at": _iso(voice.created),
-        "updated_at": _iso(voice.updated),
-        "languages": [],
-        "visibility": voice.visibility,
-        "lock_visibility": False,
-        "like_count": 0,
-        "mark_count": 0,
-        "shared_count": 0,
-        "task_count": 0,
-        "unliked": False,
-        "liked": False,
-        "marked": False,
-        "author": {"_id": voice.owner, "nickname": voice.owner, "avatar": ""},
-    }
+def _fish_voice(voice: Voice) -> replies.FishVoice:
+    return replies.FishVoice(
+        id=voice.id,
+        title=voice.title,
+        description=voice.description,
+        tags=voice.tags,
+        created_at=_iso(voice.created),
+        updated_at=_iso(voice.updated),
+        visibility=voice.visibility,
+        author=replies.Author(voice.owner, voice.owner),
+    )
 
 
 def _iso(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Reading a request body, JSON or msgpack, into a map of fields."""
+"""Request bodies: JSON or msgpack to a map of fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gateway.http.errors import ApiError
 from gateway.http.offload import LONG_TO_DECODE, aside
-from gateway.services import GATEWAY
+from gateway.http.settings import SETTINGS
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ async def in_time(request: web.Request, reading: Awaitable[T]) -> T:
     Raises:
         ApiError: 408.
     """
-    seconds = request.app[GATEWAY].settings.body_timeout
+    seconds = request.app[SETTINGS].body_timeout
     try:
         async with asyncio.timeout(seconds):
             return await reading

@@ -1,11 +1,11 @@
-"""Web pages of other origins: which may use the API, and what they may send and read."""
+"""CORS: which pages of other origins may use the API, and what they may send and read."""
 
 from __future__ import annotations
 
 from aiohttp import hdrs, web
 
 from gateway.http.errors import ApiError
-from gateway.services import GATEWAY
+from gateway.http.settings import SETTINGS
 
 EXPOSED = "X-Request-Id, X-Sample-Rate, X-Seed, X-Finish-Reason, X-Frames, X-Ignored-Fields, X-Voice-Id, Retry-After"
 ALLOWED_HEADERS = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, X-Voice-Id, Model"
@@ -41,7 +41,7 @@ def check(request: web.Request) -> None:
 
 def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Let an allowed page read the reply."""
-    allowed = request.app[GATEWAY].settings.cors_origins
+    allowed = request.app[SETTINGS].cors_origins
     if not allowed:
         return
     response.headers.add(hdrs.VARY, hdrs.ORIGIN)
@@ -51,5 +51,5 @@ def add_headers(request: web.Request, response: web.StreamResponse) -> None:
 
 
 def _allowed(request: web.Request) -> bool:
-    origin, allowed = request.headers.get(hdrs.ORIGIN), request.app[GATEWAY].settings.cors_origins
+    origin, allowed = request.headers.get(hdrs.ORIGIN), request.app[SETTINGS].cors_origins
     return origin is not None and (origin in allowed or "*" in allowed)

@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from common.messages import FinishReason
-from gateway.speech.session import SlowClientError
+from gateway.errors import SlowClientError
 
 SLICE_BYTES = 64 * 1024  # progress of the client is looked for after so many
 TRAILER = "X-Finish-Reason"

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from common.timeline import NOTHING
 from gateway.observe import scheduler_records as recents
 from gateway.observe.timeline import Timelines
-from gateway.services import Gateway
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
@@ -41,13 +40,13 @@ def configured(environment: Mapping[str, str]) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def exporting(gateway: Gateway, exporter: SpanExporter | None = None) -> AsyncIterator[None]:
+async def exporting(timelines: Timelines, run_dir: Path, exporter: SpanExporter | None = None) -> AsyncIterator[None]:
     """While this lasts, spans of requests that end are exported: by OTLP, as the environment says, or as given."""
     maker = _make(exporter) if exporter is not None or configured(os.environ) else None
     if maker is None:
         yield
         return
-    spans = Spans(gateway.timelines, gateway.run_dir, maker)
+    spans = Spans(timelines, run_dir, maker)
     task = asyncio.create_task(spans.run())
     try:
         yield

@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from common.messages import FinishReason
 from gateway.observe.trace_context import TraceContext
-from gateway.schema.fields import SpeechRequest
 
 MAX_CHUNKS = 512  # of one request, that are kept; the others are counted
 
@@ -68,10 +67,10 @@ class Timeline:
         self.reason: FinishReason | None = None
         self.error: str | None = None
 
-    def asked(self, wanted: SpeechRequest, voices: list[str]) -> None:
-        """What is to be spoken, in these voices."""
-        self.characters, self.streaming = len(wanted.text), wanted.streaming
-        self.voice = RECORDING if wanted.clips else voice_hash(voices)
+    def asked(self, characters: int, streaming: bool, voices: list[str] | None) -> None:
+        """Record what is to be spoken; ``voices`` is None for recordings that come with the request."""
+        self.characters, self.streaming = characters, streaming
+        self.voice = RECORDING if voices is None else voice_hash(voices)
 
     def chunk(self, frames: int, size: int, seconds: float) -> None:
         """Sound, or codes, are ready to be sent: so much more than before."""

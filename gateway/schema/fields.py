@@ -12,10 +12,10 @@ from msgspec import Meta, Struct
 from common.config import Gateway as Settings
 from common.messages import Priority, Sampling
 from gateway.audio import Delivery, Format, check_codecs, opus_bits, rate_of
+from gateway.checkpoint.prompt import spoken_part
+from gateway.checkpoint.served_model import ServedModel
 from gateway.http.errors import ApiError, invalid
 from gateway.schema.reference_fields import Clip, ReferenceId, References, clips, voice_ids, with_plain_audio
-from gateway.speech.prompt import spoken_part
-from gateway.speech.served_model import ServedModel
 
 T = TypeVar("T")
 

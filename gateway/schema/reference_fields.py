@@ -10,8 +10,8 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from msgspec import Meta, Struct
 
+from gateway.checkpoint.voice_ids import VOICE_ID
 from gateway.http.errors import invalid
-from gateway.voices.ids import VOICE_ID
 
 _LIST_DEPTH = 2  # of ``references``: speakers, and recordings of one
 

@@ -14,11 +14,12 @@ from collections import deque
 import numpy as np
 
 from common.messages import Array, Failure, FinishReason, Sampling, Submit
+from gateway.checkpoint.prompt import Prompts
+from gateway.engine.bounds import Bounds
 from gateway.engine.client import Engine, EngineError
 from gateway.engine.streams import Chunk, End, Pause, Stream
 from gateway.http.offload import LONG_TO_TOKENISE, aside
-from gateway.speech.planner import Bounds, Plan, Planner, Reply
-from gateway.speech.prompt import Prompts
+from gateway.speech.planner import Plan, Planner, Reply
 
 AHEAD = 2  # engine requests of one reply at a time
 PATIENCE = 20  # refusals of a reply that has begun

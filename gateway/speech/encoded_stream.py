@@ -13,6 +13,7 @@ from aiohttp import web
 from common.messages import FinishReason
 from gateway.access.auth import CLIENT
 from gateway.audio import Pipeline
+from gateway.checkpoint.prompt import Reference, of_speaker
 from gateway.engine.streams import Chunk, End, Pause, Source
 from gateway.http import body, forms
 from gateway.http.errors import ApiError, from_failure
@@ -23,7 +24,6 @@ from gateway.schema.fields import FISH, Dialect, SpeechRequest
 from gateway.services import GATEWAY, Gateway
 from gateway.speech.conversation import Conversation
 from gateway.speech.planner import Reply
-from gateway.speech.prompt import Reference, of_speaker
 from gateway.speech.session import Session
 from gateway.speech.turn_script import Script
 
@@ -102,7 +102,8 @@ def converse(
         deadline=left,
         live=live,
     )
-    session.timeline.asked(speech, voices(gateway, speech))
+    speakers = None if speech.clips else voices(gateway, speech)
+    session.timeline.asked(len(speech.text), speech.streaming, speakers)
     conversation = session.stream = Conversation(gateway.engine, gateway.model.prompts, reply, gateway.bounds)
     return conversation
 

@@ -9,6 +9,8 @@ from aiohttp import web
 
 from gateway.access.auth import CLIENT
 from gateway.audio import Pipeline
+from gateway.checkpoint.prompt import Reference
+from gateway.errors import SlowClientError
 from gateway.http.errors import ApiError
 from gateway.http.offload import LONG_TO_SPLIT, aside
 from gateway.observe.timeline import Timeline
@@ -17,8 +19,7 @@ from gateway.services import Gateway
 from gateway.speech import encoded_stream
 from gateway.speech.conversation import Conversation
 from gateway.speech.playout import play
-from gateway.speech.prompt import Reference
-from gateway.speech.session import Session, SlowClientError
+from gateway.speech.session import Session
 from gateway.speech.turn_script import Script
 
 

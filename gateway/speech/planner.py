@@ -1,13 +1,18 @@
-"""What the next engine request of a reply is: how many turns it takes, and how much it leaves room for."""
+"""Plans the next engine request of a reply: how many turns it takes, and how much room it leaves for more."""
 
 from __future__ import annotations
 
 import math
 from typing import Literal, NamedTuple
 
+from common.config import Config
 from common.messages import Array, Priority, Sampling
-from gateway.speech.prompt import Prompts, Reference
+from gateway.checkpoint.prompt import Prompts, Reference
+from gateway.checkpoint.served_model import ServedModel
+from gateway.engine.bounds import Bounds
+from gateway.speech.turn_script import turn_rules
 
+REST_SHARE = 0.6  # of the time for which the scheduler keeps an open request at rest
 MARGIN = 4  # positions of the context that stay free, as the engine looks ahead
 OVERHEAD = 24  # positions of a turn's prompt beside its text, about
 COUNTED_BYTES = 300  # of live text, for which ``max_new_tokens`` hold: the longest chunk of Fish's own server
@@ -30,32 +35,6 @@ class Reply(NamedTuple):
     priority: Priority = "interactive"
     deadline: float | None = None  # seconds in which the first frame is wanted
     live: bool = False
-
-
-class Bounds(NamedTuple):
-    """What an engine request may take. ``turns``: of one request, None: as many as fit.
-
-    ``open_seconds``: sound for which an open request has room; ``rest_seconds``: how long one is kept open at rest.
-    """
-
-    context: int
-    frame_rate: float
-    turns: int | None
-    turn_bytes: int
-    floor_seconds: float
-    seconds_per_byte: float
-    seconds_per_digit: float
-    open_seconds: float
-    rest_seconds: float
-
-    def seconds(self, text: str) -> float:
-        """The longest that a text may sound."""
-        digits = sum(map(str.isdigit, text))
-        return self.seconds_per_byte * (len(text.encode()) - digits) + self.seconds_per_digit * digits
-
-    def frames(self, seconds: float) -> int:
-        """The most frames of a text that may sound so long."""
-        return min(math.ceil(max(self.floor_seconds, seconds) * self.frame_rate), self.context)
 
 
 class Plan(NamedTuple):
@@ -113,3 +92,19 @@ class Planner:
         if most == 0:
             return self._bounds.context
         return most * (math.ceil(said / COUNTED_BYTES) if self._reply.live else 1) - frames
+
+
+def engine_bounds(config: Config, model: ServedModel) -> Bounds:
+    """Bounds of engine requests. One at rest is closed well before the scheduler would give it up."""
+    settings = config.gateway
+    return Bounds(
+        context=model.context,
+        frame_rate=model.frame_rate,
+        turns=model.defaults.turns,
+        turn_bytes=turn_rules(model, settings).limit,
+        floor_seconds=settings.min_frames_cap_seconds,
+        seconds_per_byte=settings.seconds_per_byte_cap,
+        seconds_per_digit=settings.seconds_per_digit_cap,
+        open_seconds=settings.open_request_seconds,
+        rest_seconds=REST_SHARE * config.scheduler.open_seconds,
+    )

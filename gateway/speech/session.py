@@ -12,17 +12,13 @@ from aiohttp import web
 from common.messages import FinishReason
 from gateway.access.auth import CLIENT
 from gateway.engine.streams import Source
-from gateway.errors import RequestError
+from gateway.errors import RequestError, SlowClientError
 from gateway.http.idempotency import SUPERSEDED
 from gateway.observe.metrics import CancelCause
 from gateway.observe.timeline import Timeline
 from gateway.services import ARRIVAL, LOGGED, REQUEST_ID, TRACE, Gateway
 
 log = logging.getLogger(__name__)
-
-
-class SlowClientError(Exception):
-    """The client read nothing for too long."""
 
 
 class Session:

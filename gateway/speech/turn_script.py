@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from common.config import Gateway as Settings
+from gateway.checkpoint.prompt import SPEAKER
+from gateway.checkpoint.served_model import ServedModel
 from gateway.http.errors import invalid
-from gateway.speech.prompt import SPEAKER
-from gateway.speech.served_model import ServedModel
 from gateway.text.normalize import normalize
 from gateway.text.splitter import Splitter
 from gateway.text.turns import TurnRules, group, turns_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from gateway.speech.prompt import SPEAKER
+from gateway.checkpoint.prompt import SPEAKER
 from gateway.text.english import read_out
 
 LANGUAGES: dict[str, Callable[[str], str]] = {"en": read_out}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import regex
 
-from gateway.speech.prompt import SPEAKER
+from gateway.checkpoint.prompt import SPEAKER
 
 _SPEAKER = regex.compile(SPEAKER.pattern)  # this library tells a beginning that may become a match
 

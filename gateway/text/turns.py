@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
-from gateway.speech.prompt import SPEAKER, split_batches, split_turns
+from gateway.checkpoint.prompt import SPEAKER, split_batches, split_turns
 from gateway.text.splitter import size, split
 
 

@@ -20,14 +20,14 @@ import msgspec
 
 from common.files import write_atomically
 from common.messages import Array
+from gateway.checkpoint.prompt import Reference
+from gateway.checkpoint.served_model import ServedModel
+from gateway.checkpoint.voice_ids import check_id
 from gateway.errors import InvalidFieldError, RequestError
-from gateway.speech.prompt import Reference
-from gateway.speech.served_model import ServedModel
 from gateway.voices import codes as codes_file
 from gateway.voices.catalogue import Catalogue, Recording, Visibility, Voice, check_room, taken
 from gateway.voices.clips import digest
 from gateway.voices.disk import writing
-from gateway.voices.ids import check_id
 
 log = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from common.config import Gateway as Settings
 from common.messages import Array
 from gateway.audio import reference_audio
 from gateway.audio.reference_audio import AudioError
+from gateway.checkpoint.prompt import Reference
+from gateway.checkpoint.served_model import ServedModel
 from gateway.engine.client import Engine
 from gateway.errors import RequestError
 from gateway.observe.metrics import GatewayMetrics
-from gateway.speech.prompt import Reference
-from gateway.speech.served_model import ServedModel
 from gateway.voices.catalogue import Voice
 from gateway.voices.clips import Clips
 from gateway.voices.codes import CodesError

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from common.messages import Array
-from gateway.speech.prompt import Prompts, Reference
+from gateway.checkpoint.prompt import Prompts, Reference
 from models.recipe.codec import CODEC, CODES, LATENTS_PER_FRAME
 from models.recipe.corpus import Shard, Utterance
 from models.recipe.encode import utterance_codes

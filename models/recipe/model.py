@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common.checkpoint import load_model_config
-from gateway.speech.prompt import Prompts
+from gateway.checkpoint.prompt import Prompts
 from models.recipe.conversations import NOTHING, SHAPES, SINGLE, Batch, Conversations
 from models.recipe.corpus import Shard, shard_paths
 from models.recipe.dual_ar import DualAR, SlowOutput

@@ -14,8 +14,8 @@ import torch
 
 from ar_worker.weights import load_weights
 from common.checkpoint import load_codec_config, load_generation_config, load_model_config
-from gateway.speech.prompt import Prompts
-from gateway.voices import bundled
+from gateway.checkpoint import bundled_voices as bundled
+from gateway.checkpoint.prompt import Prompts
 from models.recipe.flite import Flite
 from vocoder_worker.weights import load_decoder, load_encoder, read_weights
 

@@ -6,14 +6,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.api import page
 from gateway.http import voice_header
 from gateway.http.forms import MULTIPART, URL_ENCODED
-from gateway.observe import merge
-from gateway.schema.openapi import replies
+from gateway.http.replies import EVENT_STREAM, JSON, MSGPACK
+from gateway.schema import replies
 from gateway.schema.openapi.schemas import FILE, ID, OPENAI_SPEECH, SPEECH, SPEECH_FORM, Schema, query_of_listing
 
-JSON, MSGPACK, EVENTS = "application/json", "application/msgpack", "text/event-stream"
+PAGE_TYPES = ("text/html", "text/css", "text/javascript", "image/svg+xml")
 SOUND_TYPES = ("audio/mpeg", "audio/wav", "audio/pcm", "audio/ogg", "audio/aac", "audio/flac")
 
 LIVE = """A WebSocket. Messages are binary, each a msgpack map, in both directions.
@@ -121,7 +120,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/v1/audio/speech"): Operation(
         "speech",
         "Text to sound, for OpenAI's clients",
-        {200: Answer("The sound, as it is made, or in one piece.", _SOUND | {EVENTS: {}}, _SOUND_HEADERS)},
+        {200: Answer("The sound, as it is made, or in one piece.", _SOUND | {EVENT_STREAM: {}}, _SOUND_HEADERS)},
         {JSON: named(OPENAI_SPEECH), MSGPACK: named(OPENAI_SPEECH)},
         headers=_BY_VOICE,
         errors=(404, *_SPEECH_ERRORS),
@@ -129,7 +128,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/v1/codes"): Operation(
         "speech",
         "Text to the codes of each frame",
-        {200: Answer("An event for each frame, and one for the end.", {EVENTS: {}}, _CODES_HEADERS)},
+        {200: Answer("An event for each frame, and one for the end.", {EVENT_STREAM: {}}, _CODES_HEADERS)},
         {JSON: named(SPEECH), MSGPACK: named(SPEECH), MULTIPART: named(SPEECH_FORM)},
         headers=_BY_VOICE,
         errors=_SPEECH_ERRORS,
@@ -232,7 +231,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/metrics"): Operation(
         "health",
         "Metrics of all processes, for Prometheus",
-        {200: Answer("Samples.", {merge.CONTENT_TYPE.partition(";")[0]: _TEXT_PAGE})},
+        {200: Answer("Samples.", {"text/plain": _TEXT_PAGE})},
     ),
     ("GET", "/debug/requests"): Operation(
         "debug", "Requests under way and the last that ended", _json(replies.DebugRequests)
@@ -258,7 +257,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "page",
         "A part of the web page",
         {
-            200: Answer("The part.", {kind.partition(";")[0]: _TEXT_PAGE for kind in page.MEDIA_TYPES.values()}),
+            200: Answer("The part.", dict.fromkeys(PAGE_TYPES, _TEXT_PAGE)),
             304: _NOT_CHANGED,
         },
         errors=(404,),

@@ -8,12 +8,12 @@ import msgspec
 from msgspec import Struct
 
 from common.config import Gateway as Settings
-from gateway.api.voices import Listing, Naming
 from gateway.audio.delivery import RATES
+from gateway.checkpoint.voice_ids import VOICE_ID
+from gateway.schema import replies
 from gateway.schema.fields import FISH, OPENAI, Dialect, Fields, Prosody
 from gateway.schema.openai_fields import RENAMED, OwnFields
-from gateway.schema.openapi import replies
-from gateway.voices.ids import VOICE_ID
+from gateway.schema.voice_fields import Listing, Naming
 
 Schema: TypeAlias = dict[str, Any]
 

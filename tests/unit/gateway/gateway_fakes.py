@@ -17,13 +17,14 @@ from prometheus_client import CollectorRegistry
 from common.config import Config
 from common.config import Gateway as Settings
 from common.messages import Array, Ended, Failure, FinishReason, FrameSpan, Rested, Submit
+from gateway.checkpoint import served_model
+from gateway.checkpoint.bundled_voices import NO_VOICES
 from gateway.engine.client import EngineError
 from gateway.engine.streams import Stream
 from gateway.observe.metrics import GatewayMetrics
 from gateway.server import Server
 from gateway.services import Gateway
-from gateway.speech import served_model
-from gateway.voices.bundled import NO_VOICES
+from gateway.speech.planner import engine_bounds
 
 TESTS = Path(__file__).resolve().parents[2]
 TINY = TESTS / "data" / "checkpoint_tiny"
@@ -177,7 +178,8 @@ async def serving(
     config = Config(data_dir=str(tmp_path / "data"), run_dir=str(tmp_path), gateway=Settings(**settings))
     engine = FakeEngine()
     registry = CollectorRegistry()
-    gateway = Gateway(config, served, engine, GatewayMetrics(registry))  # type: ignore[arg-type]
+    bounds = engine_bounds(config, served)
+    gateway = Gateway(config, served, engine, GatewayMetrics(registry), bounds)  # type: ignore[arg-type]
     server = Server(gateway)
     await server.start("127.0.0.1", 0)
     client = Client(gateway, engine, server, registry)

@@ -27,12 +27,11 @@ from gateway_fakes import (
 from common.config import Config, Scheduler
 from common.messages import Failure, Sampling
 from gateway.audio import to_int16
+from gateway.checkpoint import served_model
 from gateway.engine.streams import Chunk, End, Pause
-from gateway.services import engine_bounds
 from gateway.speech import conversation as module
-from gateway.speech import served_model
 from gateway.speech.conversation import Conversation
-from gateway.speech.planner import Reply
+from gateway.speech.planner import Reply, engine_bounds
 
 SENTENCES = [f"This is the sentence with the number {word} in it." for word in ("one", "two", "three", "four", "five")]
 TEXT = " ".join(SENTENCES)

@@ -12,10 +12,10 @@ from gateway_fakes import MINI, TINY_MODEL, post, run, serving
 
 from common.config import Gateway as Settings
 from common.messages import Failure
+from gateway.checkpoint import served_model
 from gateway.http.body import without_nulls
 from gateway.http.errors import ApiError, from_failure
 from gateway.schema.fields import parse
-from gateway.speech import served_model
 
 CONTEXT = TINY_MODEL.context
 AUDIO = base64.b64encode(b"x").decode()

@@ -20,9 +20,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from common import metrics as shared
+from gateway.checkpoint import served_model
 from gateway.observe.merge import merge
 from gateway.observe.metrics import CancelCause, GatewayMetrics, Playback
-from gateway.speech import served_model
 
 MINI_MODEL = served_model.load(MINI)
 

@@ -19,8 +19,7 @@ from common.config import Gateway as Settings
 from gateway import app
 from gateway.audio import Delivery, Pipeline
 from gateway.errors import RequestError
-from gateway.schema import fields, openai_fields
-from gateway.schema.openapi import replies
+from gateway.schema import fields, openai_fields, replies
 from gateway.schema.openapi.operations import OPERATIONS, SOUND_TYPES
 from gateway.schema.openapi.schemas import DESCRIPTIONS, components
 

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from common.checkpoint import CheckpointError, load_model_config, special_tokens
-from gateway.speech.prompt import Prompts, Reference, split_batches, split_turns
+from gateway.checkpoint.prompt import Prompts, Reference, split_batches, split_turns
 
 DIFFERENT_ON_PURPOSE = {"specials", "empty", "dropped_intro"}
 SETS = ("tiny", "tiny4096")
@@ -51,7 +51,7 @@ def test_no_request_reads_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> Non
             made.append(CountingTokenizer(Tokenizer.from_file(path)))
             return made[-1]
 
-    monkeypatch.setattr("gateway.speech.prompt.Tokenizer", Files)
+    monkeypatch.setattr("gateway.checkpoint.prompt.Tokenizer", Files)
     prompts = Prompts(MINI, load_model_config(MINI).semantic_begin_id)
     before = made[0].vocabularies
     for number in range(100):

@@ -18,8 +18,8 @@ from test_gateway_reference_audio import encoded, tone
 from test_gateway_voices import add
 
 from common.messages import Array
+from gateway.checkpoint.prompt import Reference
 from gateway.observe.metrics import GatewayMetrics
-from gateway.speech.prompt import Reference
 from gateway.voices.clips import Clips, digest
 from gateway.voices.flights import SingleFlight
 

@@ -7,10 +7,11 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
-from gateway_fakes import TESTS, Player, fail, post, run, serving, speak
+from gateway_fakes import TESTS, Client, Player, fail, post, run, serving, speak
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
@@ -24,6 +25,10 @@ from gateway.observe.otel_spans import SpanMaker
 from gateway.observe.timeline import Timeline
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+def exporting(client: Client, exporter: InMemorySpanExporter | None = None) -> AbstractAsyncContextManager[None]:
+    return otel_export.exporting(client.gateway.timelines, client.gateway.run_dir, exporter)
 
 
 @pytest.fixture
@@ -55,7 +60,7 @@ def test_a_request_is_a_span_with_its_stages_in_the_caller_s_trace(
             recent: list[Recent] = []
             pages = {timeline.PAGE: lambda parameters: timeline.encode(recent[0])}
             metrics.serve(CollectorRegistry(), tmp_path, "scheduler", pages)
-            async with otel_export.exporting(client.gateway, exporter):
+            async with exporting(client, exporter):
                 headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "X-Request-Id": "mine"}
                 async with client.post("/v1/tts", json={"text": "hello", "format": "pcm"}, headers=headers) as reply:
                     await reply.read()
@@ -94,7 +99,7 @@ def test_without_a_caller_logs_and_spans_name_the_same_new_trace(
 ) -> None:
     async def test() -> None:
         async with serving(tmp_path) as client:
-            async with otel_export.exporting(client.gateway, exporter):
+            async with exporting(client, exporter):
                 await post(client, text="hello", format="pcm")
                 await post(client, text="hello", format="pcm")
             traces = {one.trace.trace_id for one in client.gateway.timelines}
@@ -113,7 +118,10 @@ def test_a_failure_is_an_error_and_a_client_that_left_is_none(tmp_path: Path, ex
         await asyncio.sleep(3600)
 
     async def test() -> None:
-        async with serving(tmp_path) as client, otel_export.exporting(client.gateway, exporter):
+        async with (
+            serving(tmp_path) as client,
+            exporting(client, exporter),
+        ):
             client.engine.plan = fail(0, Failure(503, "worker_lost", "lost"))
             await post(client, text="hello", format="pcm")
             client.engine.plan = plan
@@ -148,7 +156,10 @@ def test_spans_that_could_not_be_made_are_said_and_those_after_them_come(
     monkeypatch.setattr(SpanMaker, "make", make_from_the_second_on)
 
     async def test() -> None:
-        async with serving(tmp_path) as client, otel_export.exporting(client.gateway, exporter):
+        async with (
+            serving(tmp_path) as client,
+            exporting(client, exporter),
+        ):
             await post(client, text="hello", format="pcm")
             async with asyncio.timeout(5):
                 while not failed.is_set():  # noqa: ASYNC110 - set by a thread, which may not wake the loop
@@ -162,7 +173,10 @@ def test_spans_that_could_not_be_made_are_said_and_those_after_them_come(
 
 def test_a_caller_that_does_not_sample_is_obeyed(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
     async def test() -> None:
-        async with serving(tmp_path) as client, otel_export.exporting(client.gateway, exporter):
+        async with (
+            serving(tmp_path) as client,
+            exporting(client, exporter),
+        ):
             client.engine.plan = speak(1)
             headers = {"traceparent": f"00-{TRACE}-{PARENT}-00"}
             async with client.post("/v1/tts", json={"text": "hello", "format": "pcm"}, headers=headers) as reply:
@@ -194,7 +208,7 @@ def test_asked_for_and_not_installed_it_is_said_and_speech_goes_on(
     monkeypatch.setitem(sys.modules, "gateway.observe.otel_spans", None)
 
     async def test() -> None:
-        async with serving(tmp_path) as client, otel_export.exporting(client.gateway):
+        async with serving(tmp_path) as client, exporting(client):
             reply, _ = await post(client, text="hello", format="pcm")
             assert reply.status == 200
 

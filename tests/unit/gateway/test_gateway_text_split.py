@@ -9,7 +9,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.speech.prompt import split_batches, spoken_part
+from gateway.checkpoint.prompt import split_batches, spoken_part
 from gateway.text.splitter import Splitter, size, split
 from gateway.text.turns import TurnRules, group, turns_of
 

@@ -17,9 +17,9 @@ from safetensors.numpy import save_file
 from test_gateway_reference_audio import encoded, tone
 
 from common.checkpoint import CheckpointError
+from gateway.checkpoint import served_model
 from gateway.errors import RequestError
 from gateway.http.errors import as_api_error
-from gateway.speech import served_model
 from gateway.voices import codes as codes_file
 from gateway.voices import library as module
 from gateway.voices.catalogue import Catalogue

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from common.checkpoint import load_codec_config, load_generation_config, load_model_config
-from gateway.speech.prompt import Prompts
-from gateway.voices import bundled
+from gateway.checkpoint import bundled_voices as bundled
+from gateway.checkpoint.prompt import Prompts
 from models.recipe.export import GENERATION, REFERENCE_TEXT, REFERENCE_VOICES
 
 MINI = Path(__file__).parents[3] / "models" / "mini"

@@ -16,7 +16,7 @@ from ar_worker.ops import HeadNorm, qk_norm_rope
 from ar_worker.rows import RowPolicy
 from ar_worker.weights import load_weights
 from common.checkpoint import load_model_config
-from gateway.speech.prompt import Prompts
+from gateway.checkpoint.prompt import Prompts
 from models.recipe import export
 from models.recipe.codec import CODEC, Codec, WholeRows
 from models.recipe.conversations import SHAPES, Conversations, EncodedStream, Shape

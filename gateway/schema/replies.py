@@ -1,4 +1,4 @@
-"""What JSON and msgpack replies hold, for the description."""
+"""Bodies of JSON and msgpack replies. The endpoints return these, and the OpenAPI document is made from them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from msgspec import Struct, field
 from gateway.voices.catalogue import Visibility
 
 
-class Reply(Struct, forbid_unknown_fields=True):
-    """Every field that is not marked optional is always there, and there are no others."""
+class Reply(Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of replies: every field is always present, and there are no others."""
 
 
-class Problem(Reply):
-    """What went wrong. ``param`` names the field at fault."""
+class Problem(Reply, frozen=True):
+    """An error. ``param`` names the field at fault."""
 
     message: str
     type: Literal[
@@ -24,8 +24,8 @@ class Problem(Reply):
     code: str
 
 
-class Error(Reply):
-    """The same in the words of several API families."""
+class Error(Reply, frozen=True):
+    """An error in the fields of several API families."""
 
     status: int
     message: str
@@ -33,29 +33,29 @@ class Error(Reply):
     error: Problem
 
 
-class Status(Reply):
-    """An answer is all there is to say."""
+class Status(Reply, frozen=True):
+    """A status and nothing else."""
 
     status: str
 
 
-class Health(Reply):
-    """``reasons``: what is not ready, by process."""
+class Health(Reply, frozen=True):
+    """Health of the server. ``reasons``: why it is not ready, by process."""
 
     status: Literal["ok"]
     ready: bool
     reasons: dict[str, str]
 
 
-class NotReady(Reply):
-    """``reasons``: what is not ready, by process."""
+class NotReady(Reply, frozen=True):
+    """The server is not ready. ``reasons``: why, by process."""
 
     status: Literal["not ready"]
     reasons: dict[str, str]
 
 
-class Version(Reply):
-    """``sample_rate``: of the model."""
+class Version(Reply, frozen=True):
+    """Version of the server, and the model it serves."""
 
     name: Literal["shoal"]
     version: str
@@ -63,8 +63,8 @@ class Version(Reply):
     sample_rate: int
 
 
-class PageStatus(Reply):
-    """What the web page shows."""
+class PageStatus(Reply, frozen=True):
+    """State of the server, as the web page shows it."""
 
     ready: bool
     model: str
@@ -73,8 +73,8 @@ class PageStatus(Reply):
     waiting: int
 
 
-class Usage(Reply):
-    """What a key has used since the start."""
+class Usage(Reply, frozen=True):
+    """Usage of a key since the start."""
 
     key: str
     since: str
@@ -83,7 +83,7 @@ class Usage(Reply):
     audio_seconds: float
 
 
-class Credit(Reply):
+class Credit(Reply, frozen=True):
     """A stub, by which clients check a key."""
 
     id: str = field(name="_id")
@@ -95,7 +95,7 @@ class Credit(Reply):
     has_phone_sha256: bool
 
 
-class Package(Reply):
+class Package(Reply, frozen=True):
     """A stub, by which clients check a key."""
 
     id: str = field(name="_id")
@@ -108,8 +108,8 @@ class Package(Reply):
     finished_at: str
 
 
-class Model(Reply):
-    """A model, as OpenAI words it."""
+class Model(Reply, frozen=True):
+    """A model in the form of OpenAI's API."""
 
     id: str
     object: Literal["model"]
@@ -117,42 +117,42 @@ class Model(Reply):
     owned_by: str
 
 
-class Models(Reply):
+class Models(Reply, frozen=True):
     object: Literal["list"]
     data: list[Model]
 
 
-class VoiceTitle(Reply):
+class VoiceTitle(Reply, frozen=True):
     name: str
 
 
-class ModelFacts(Model):
-    """A model, and what it can do."""
+class ModelFacts(Model, frozen=True):
+    """A model with its abilities."""
 
     task: Literal["text-to-speech"]
     sample_rate: int
     voices: list[VoiceTitle]
 
 
-class ModelId(Reply):
+class ModelId(Reply, frozen=True):
     id: str
 
 
-class SpeechModels(Reply):
+class SpeechModels(Reply, frozen=True):
     models: list[ModelId]
 
 
-class ListedVoice(Reply):
+class ListedVoice(Reply, frozen=True):
     id: str
     name: str
 
 
-class ListedVoices(Reply):
+class ListedVoices(Reply, frozen=True):
     voices: list[ListedVoice]
 
 
-class CreatedVoice(Reply):
-    """A new voice, as OpenAI words it."""
+class CreatedVoice(Reply, frozen=True):
+    """A new voice in the form of OpenAI's API."""
 
     id: str
     object: Literal["audio.voice"]
@@ -161,52 +161,52 @@ class CreatedVoice(Reply):
     type: Literal["audio_sample"]
 
 
-class Author(Reply):
+class Author(Reply, frozen=True):
     id: str = field(name="_id")
     nickname: str
-    avatar: str
+    avatar: str = ""
 
 
-class FishVoice(Reply):
-    """A voice, as Fish words it. What means nothing here is empty."""
+class FishVoice(Reply, frozen=True, kw_only=True):
+    """A voice in the form of Fish's API. Fields without a meaning here have fixed values."""
 
     id: str = field(name="_id")
-    type: Literal["tts"]
+    type: Literal["tts"] = "tts"
     title: str
     description: str
-    cover_image: str
-    train_mode: Literal["fast"]
-    state: Literal["trained"]
+    cover_image: str = ""
+    train_mode: Literal["fast"] = "fast"
+    state: Literal["trained"] = "trained"
     tags: list[str]
-    samples: list[str]
+    samples: list[str] = []
     created_at: str
     updated_at: str
-    languages: list[str]
+    languages: list[str] = []
     visibility: Visibility
-    lock_visibility: bool
-    like_count: int
-    mark_count: int
-    shared_count: int
-    task_count: int
-    unliked: bool
-    liked: bool
-    marked: bool
+    lock_visibility: bool = False
+    like_count: int = 0
+    mark_count: int = 0
+    shared_count: int = 0
+    task_count: int = 0
+    unliked: bool = False
+    liked: bool = False
+    marked: bool = False
     author: Author
 
 
-class FishVoices(Reply):
+class FishVoices(Reply, frozen=True):
     """A page of a listing. ``total``: on all pages."""
 
     total: int
     items: list[FishVoice]
 
 
-class Deleted(Reply):
+class Deleted(Reply, frozen=True):
     status: int
     message: str
 
 
-class ReferenceChanged(Reply):
+class ReferenceChanged(Reply, frozen=True):
     """A voice was added or deleted."""
 
     success: bool
@@ -214,14 +214,14 @@ class ReferenceChanged(Reply):
     reference_id: str
 
 
-class ReferenceRenamed(Reply):
+class ReferenceRenamed(Reply, frozen=True):
     success: bool
     message: str
     old_reference_id: str
     new_reference_id: str
 
 
-class References(Reply):
+class References(Reply, frozen=True):
     """All ids, sorted."""
 
     success: bool
@@ -229,20 +229,20 @@ class References(Reply):
     reference_ids: list[str]
 
 
-class Tokens(Reply):
+class Tokens(Reply, frozen=True):
     """Ten rows of codes for each recording."""
 
     tokens: list[list[list[int]]]
 
 
-class Sounds(Reply):
-    """Samples for each of the codes: float16, little-endian, at the rate of the model."""
+class Sounds(Reply, frozen=True):
+    """Samples for each array of codes: float16, little-endian, at the model's rate."""
 
     audios: list[bytes]
 
 
-class DebugRequest(Reply):
-    """A speech request. ``received``: seconds since 1970; ``outcome``: null as long as it goes on."""
+class DebugRequest(Reply, frozen=True):
+    """A speech request. ``received``: seconds since 1970; ``outcome``: null while it runs."""
 
     received: float
     request_id: str
@@ -263,21 +263,21 @@ class DebugRequest(Reply):
     error: str | None
 
 
-class DebugRequests(Reply):
+class DebugRequests(Reply, frozen=True):
     """Speech requests, newest first."""
 
     requests: list[DebugRequest]
 
 
-class DebugTimeline(DebugRequest):
-    """A speech request, and what became of it: each event with its name, ``at`` seconds after it was received."""
+class DebugTimeline(DebugRequest, frozen=True):
+    """A speech request with its events. ``at``: seconds since the request was received."""
 
     events: list[dict[str, Any]]
     chunks_left_out: int
     scheduler_answered: bool
 
 
-class Trace(Reply, rename="camel"):
+class Trace(Reply, frozen=True, rename="camel"):
     """Events in Chrome's JSON format."""
 
     trace_events: list[dict[str, Any]]

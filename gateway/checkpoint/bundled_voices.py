@@ -18,8 +18,8 @@ from safetensors.numpy import load_file
 
 from common.checkpoint import CheckpointError
 from common.messages import Array
-from gateway.speech.prompt import Prompts, Reference
-from gateway.voices.ids import RULE, is_id
+from gateway.checkpoint.prompt import Prompts, Reference
+from gateway.checkpoint.voice_ids import RULE, is_id
 
 FOLDER, INDEX = "voices", "voices.json"
 

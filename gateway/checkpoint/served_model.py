@@ -13,9 +13,9 @@ from common.checkpoint import (
     load_generation_config,
     load_model_config,
 )
-from gateway.speech.prompt import Prompts
-from gateway.voices import bundled
-from gateway.voices.bundled import BundledVoices
+from gateway.checkpoint import bundled_voices as bundled
+from gateway.checkpoint.bundled_voices import BundledVoices
+from gateway.checkpoint.prompt import Prompts
 
 _MIB = 1024 * 1024
 
