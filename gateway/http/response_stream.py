@@ -1,4 +1,4 @@
-"""The way out to one client: bytes that count as sent once the socket has taken them, and two ways to end."""
+"""A response stream: bytes count as sent once the socket has taken them, and an end is either clean or visible."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from aiohttp.abc import AbstractStreamWriter
 
 from common.messages import FinishReason
 from gateway.errors import SlowClientError
+from gateway.http import trailers
 
-SLICE_BYTES = 64 * 1024  # progress of the client is looked for after so many
+SLICE_BYTES = 64 * 1024  # the client's progress is checked after so many
 TRAILER = "X-Finish-Reason"
 
 STARTED: web.RequestKey[web.StreamResponse] = web.RequestKey("started", web.StreamResponse)
-"""The response whose head has been sent."""
+"""The response of a request, once its head has been sent."""
 
 
 class ResponseStream:
@@ -25,7 +26,7 @@ class ResponseStream:
 
     def __init__(self, response: web.StreamResponse, writer: AbstractStreamWriter, patience: float) -> None:
         self._response = response
-        self._writer: Any = writer  # the abstract class does not name its ``chunked``
+        self._writer: Any = writer  # the abstract class lacks ``write(drain=...)``
         self._patience = patience
 
     @classmethod
@@ -60,17 +61,15 @@ class ResponseStream:
             raise SlowClientError from None
 
     async def finish(self, reason: FinishReason) -> None:
-        """End the response as whole."""
-        if self._writer.chunked:
-            # The HTTP library writes no trailers, so the last chunk is written here, as it stands on the wire.
-            self._writer.chunked = False
-            await self._response.write_eof(f"0\r\n{TRAILER}: {reason}\r\n\r\n".encode())
+        """End a complete response."""
+        if trailers.is_chunked(self._writer):
+            await trailers.finish(self._response, self._writer, {TRAILER: reason})
         else:
             await self._response.write_eof()
 
 
 def break_off(request: web.Request, response: web.StreamResponse) -> None:
-    """Cut the connection, so that what was sent can't be taken for the whole."""
+    """Cut the connection, so that the client can't take a part for the whole."""
     transport = request.transport
     if transport is None:
         return

@@ -104,6 +104,9 @@ class GatewayMetrics:
             "shoal_reference_cache_queries_total", "Recordings looked up among those encoded."
         )
         self.clip_hits = families.counter("shoal_reference_cache_hits_total", "Recordings found among those encoded.")
+        self.clip_evictions = families.counter(
+            "shoal_reference_cache_evictions_total", "Encoded recordings dropped to make room for others."
+        )
         self.clip_bytes = families.gauge("shoal_reference_cache_bytes", "Codes of recordings kept.")
         self.voices = families.gauge("shoal_voices", "Voices of the library.")
         self.voice_bytes = families.gauge("shoal_voice_bytes", "Files of the voices of the library.")

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from cachetools import LRUCache
+
 from common.config import Gateway as Settings
 from common.messages import Array
 from gateway.audio import reference_audio
@@ -44,7 +46,7 @@ class Voices:
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="recordings")
         self._clips = Clips(self._encode, settings.reference_cache_bytes, metrics)
         self._renewals: SingleFlight[str, list[Array]] = SingleFlight()
-        self._references: dict[str, list[Reference]] = {}  # by voice, those used last at the end
+        self._references: LRUCache[str, list[Reference]] = LRUCache(IN_MEMORY)  # by voice
         self._changes = 0  # of the library, of which these know
         self._measure(self.library.totals())
 
@@ -58,11 +60,11 @@ class Voices:
         if changes != self._changes:
             self._references.clear()
             self._changes = changes
-        references = self._references.pop(voice, None) or await self._read(voice, param)
-        if changes == self.library.changes:
-            self._references[voice] = references
-            if len(self._references) > IN_MEMORY:
-                del self._references[next(iter(self._references))]
+        references = self._references.get(voice)
+        if references is None:
+            references = await self._read(voice, param)
+            if changes == self.library.changes:
+                self._references[voice] = references
         return references
 
     async def _read(self, voice: str, param: str) -> list[Reference]:

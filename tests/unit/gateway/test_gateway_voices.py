@@ -124,6 +124,7 @@ def test_a_voice_of_the_same_name_is_the_new_one_and_after_its_end_none(tmp_path
 def test_a_voice_is_read_once_until_the_library_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     find = Library.find
+    monkeypatch.setattr(service, "IN_MEMORY", 1)
 
     def counted(self: Library, voice: str, param: str) -> Voice:
         read.append(voice)
@@ -140,7 +141,6 @@ def test_a_voice_is_read_once_until_the_library_changes(tmp_path: Path, monkeypa
             read.clear()
             assert (await post(client, text="hello", reference_id="anna"))[0].status == 200
             assert read == ["anna"]
-            monkeypatch.setattr(service, "IN_MEMORY", 1)
             for voice in ("ben", "anna", "ben"):
                 assert (await post(client, text="hello", reference_id=voice))[0].status == 200
             assert read == ["anna", "ben", "anna", "ben"]
