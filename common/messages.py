@@ -22,7 +22,7 @@ import numpy as np
 import zmq
 from msgspec import Struct
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 PROMPT_ROWS = 11
 REPETITION_WINDOW = 10  # main tokens that the repetition rule looks back on
 
@@ -154,6 +154,21 @@ class Vocode(Body, frozen=True):
     client: str = ""
 
 
+class Resume(Body, frozen=True):
+    """A request goes on after a fault that lost its scheduler, or frames on their way to the gateway.
+
+    ``what`` is the request with the turns of every :class:`Extend` since, ``extensions`` of them. The gateway has
+    ``received`` of its frames, and the codes that they were made of; ``turn_starts``: as in :class:`FrameSpan`, of all
+    received frames. Arrays: that of ``what``, and the codes int16 [received, 10] (for :class:`Vocode` none of them).
+    A scheduler that knows the request sends again what was lost; another one takes it over.
+    """
+
+    what: Submit | Vocode
+    received: int
+    extensions: int = 0
+    turn_starts: list[int] = []
+
+
 class Cancel(Body, frozen=True):
     """The client of a request has gone, or was too slow."""
 
@@ -175,11 +190,16 @@ class EncodeAudio(Body, frozen=True):
 
 
 class FrameSpan(Struct, frozen=True, forbid_unknown_fields=True):
-    """``frames`` frames of a request, from frame number ``first`` (counted from 0) on."""
+    """``frames`` frames of a request, from frame number ``first`` (counted from 0) on.
+
+    ``turn_starts``: for each turn after the first that begins in the span, the number of its first frame. A turn that
+    has no frames begins where the next one does.
+    """
 
     request: str
     first: int
     frames: int
+    turn_starts: list[int] = []
 
 
 class Codes(Body, frozen=True):
@@ -229,6 +249,12 @@ class GroupState(Body, frozen=True):
 
 class Attached(Body, frozen=True):
     """This gateway can receive sound from that vocoder worker."""
+
+    vocoder: str
+
+
+class Detached(Body, frozen=True):
+    """The vocoder worker could not reach this gateway, which is to attach to it again."""
 
     vocoder: str
 
@@ -290,7 +316,8 @@ class StepDone(Body, frozen=True):
 class DecodeItem(Struct, frozen=True, forbid_unknown_fields=True):
     """Frames of a stream to turn into sound; ``reset`` starts the slot anew (the first chunk).
 
-    Frames before number ``heard`` are decoded for the slot's state alone: their sound was delivered by another worker.
+    Frames before number ``heard`` are decoded for the slot's state alone: their sound was delivered before.
+    ``turn_starts``: as in :class:`FrameSpan`.
     """
 
     request: str
@@ -300,6 +327,7 @@ class DecodeItem(Struct, frozen=True, forbid_unknown_fields=True):
     frames: int
     reset: bool
     heard: int = 0
+    turn_starts: list[int] = []
 
 
 class DecodePlan(Body, frozen=True):
@@ -311,7 +339,7 @@ class DecodePlan(Body, frozen=True):
 
 
 class DecodeDone(Body, frozen=True):
-    """All sound of a call was sent, except to the gateways named (incarnations), which are gone."""
+    """All sound of a call was sent, except to the gateways named (incarnations), to which there is no connection."""
 
     call: int
     duration: float
@@ -327,9 +355,11 @@ class Attach(Body, frozen=True):
 
 
 class Audio(Body, frozen=True):
-    """Sound. Arrays: one float32 [frames * hop] per span, within -1 and 1."""
+    """Sound, as planned by ``scheduler``. Arrays: the codes that it was made of, int16 [sum of frames, 10], then one
+    float32 [frames * hop] per span, within -1 and 1."""
 
     spans: list[FrameSpan]
+    scheduler: str
 
 
 AnyBody: TypeAlias = (
@@ -345,6 +375,7 @@ AnyBody: TypeAlias = (
     | Submit
     | Extend
     | Vocode
+    | Resume
     | Cancel
     | Credit
     | EncodeAudio
@@ -354,6 +385,7 @@ AnyBody: TypeAlias = (
     | Encoded
     | GroupState
     | Attached
+    | Detached
     | StepPlan
     | StepDone
     | DecodePlan

@@ -19,6 +19,7 @@ from common.messages import (
     Extend,
     Failure,
     FinishReason,
+    Resume,
     Shutdown,
     StepDone,
     Submit,
@@ -59,7 +60,7 @@ class Scheduler:
         self.policy = make_policy(settings, frame_seconds)
         self._placement = Placement(self._pool, self.policy, settings.prefix_cache)
         self._recovery = Recovery(
-            settings.recovery_seconds, self._pool, self._placement, self._registry, self._observer
+            settings.recovery_seconds, self._pool, self._placement, self._registry, self._outbox, self._observer
         )
         self.window = max(1, round(settings.unread_seconds / frame_seconds))
         self._calls = CallPlanner(self._pool, settings, self.policy, self.window)
@@ -126,6 +127,17 @@ class Scheduler:
     def vocode(self, gateway: str, body: Vocode, codes: Array, now: float) -> None:
         """A request for the sound of given frames arrives. ``codes``: int16 [frames, 10]."""
         self._queue(Request.of_codes(gateway, body, codes, now), now)
+
+    def resume(self, gateway: str, body: Resume, arrays: list[Array], now: float) -> None:
+        """A request goes on after a fault. ``arrays``: see :class:`Resume`."""
+        known = self._registry.find(body.what.request)
+        if known is not None:
+            self._recovery.resend(known, body.received, now)
+        elif body.received:
+            self._recovery.adopt(Request.resumed(gateway, body, arrays, now), now)
+            self._admit(now)
+        else:
+            self._queue(Request.resumed(gateway, body, arrays, now), now)
 
     def _queue(self, request: Request, now: float) -> None:
         failure = self._refusal(request)
@@ -202,7 +214,7 @@ class Scheduler:
             return
         call = self._results.call(worker, body, now)
         for gateway in body.unreachable:
-            self._gateway_lost(gateway)
+            self._recovery.unreachable(self.vocoders[incarnation], gateway, now)
         self._results.delivered(call, now)
 
     def encode_done(self, incarnation: str, body: Encoded, arrays: list[Array]) -> None:

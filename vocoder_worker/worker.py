@@ -6,6 +6,7 @@ import logging
 from collections import defaultdict
 from typing import NamedTuple
 
+import numpy as np
 import zmq
 
 from common import transport
@@ -88,16 +89,21 @@ class VocoderWorker:
 
     def _deliver(self, message: Message, plan: DecodePlan, sounds: list[Array], duration: float) -> None:
         """Send each gateway its sound, one message per gateway, then answer the scheduler; in the I/O thread."""
-        by_gateway: dict[str, list[tuple[FrameSpan, Array]]] = defaultdict(list)
-        for item, sound in zip(plan.items, sounds, strict=True):
+        by_gateway: dict[str, list[tuple[FrameSpan, Array, Array]]] = defaultdict(list)
+        codes = np.split(message.arrays[0], np.cumsum([item.frames for item in plan.items])[:-1])
+        for item, rows, sound in zip(plan.items, codes, sounds, strict=True):
             heard = min(max(item.heard - item.first, 0), item.frames)
             if heard < item.frames:
-                span = FrameSpan(item.request, item.first + heard, item.frames - heard)
-                by_gateway[item.gateway].append((span, sound[heard * self._executor.hop :]))
+                first = item.first + heard
+                starts = [start for start in item.turn_starts if start >= first]
+                span = FrameSpan(item.request, first, item.frames - heard, starts)
+                by_gateway[item.gateway].append((span, rows[heard:], sound[heard * self._executor.hop :]))
         unreachable = []
         for gateway, parts in by_gateway.items():
+            spans, rows_of, sounds_of = zip(*parts, strict=True)
             try:
-                self._send_to_gateway(gateway, Audio([span for span, _ in parts]), [sound for _, sound in parts])
+                body = Audio(list(spans), message.source)
+                self._send_to_gateway(gateway, body, [np.concatenate(rows_of), *sounds_of])
             except PeerGoneError:
                 unreachable.append(gateway)
         self._link.answer_now(message, DecodeDone(plan.call, duration, unreachable, plan.registration))

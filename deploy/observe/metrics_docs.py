@@ -12,6 +12,7 @@ from common import gpu
 from common.checkpoint import load_codec_config
 from common.config import ROOT, Config
 from common.metrics import Families, Family, ProcessMetrics
+from gateway.engine.metrics import EngineMetrics
 from gateway.observe.merge import up_family
 from gateway.observe.metrics import GatewayMetrics
 from scheduler.observe.metrics import SchedulerMetrics
@@ -60,6 +61,7 @@ def declared() -> dict[str, list[Family]]:
     """The families by section."""
     config, registry = Config(), CollectorRegistry
     gateway = GatewayMetrics(registry()).families
+    gateway.declared += EngineMetrics(registry()).families.declared
     up_family(gateway)
     vocoder = config.vocoder_worker
     codec = VocoderExecutor(load_codec_config(config.model_dir), vocoder.slots, vocoder.cost)

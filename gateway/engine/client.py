@@ -1,4 +1,4 @@
-"""The gateway's side of the engine: requests go in, sound or codes come out, whoever computes them.
+"""Engine client: requests go in, sound or codes come out.
 
 One connection to the scheduler and one to each vocoder worker, read from the event loop.
 """
@@ -9,21 +9,19 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-
-import numpy as np
+from typing import Literal
 
 from common import transport
-from common.config import ConfigError, worker_names
+from common.config import worker_names
 from common.messages import (
-    PROMPT_ROWS,
     AnyBody,
     Array,
-    Attach,
     Attached,
     Audio,
     Cancel,
     Codes,
     Credit,
+    Detached,
     Disowned,
     EncodeAudio,
     Encoded,
@@ -39,21 +37,22 @@ from common.messages import (
     Rested,
     Submit,
     Vocode,
-    VocoderAddress,
     Welcome,
 )
 from common.process import Process
 from common.transport import SCHEDULER, Context, PeerGoneError
 from gateway.engine.link import Link
+from gateway.engine.metrics import EngineMetrics
+from gateway.engine.recovery import SCHEDULER_LOST, Recovery
+from gateway.engine.requests import OpenEncode, OpenRequest, joined
 from gateway.engine.streams import Stream
+from gateway.engine.vocoder_links import VocoderLinks
 from gateway.engine.wakeups import Wakes
 from gateway.errors import RequestError
 
 log = logging.getLogger(__name__)
 
-RESUBMIT_SECONDS = 20.0  # for which a request that had not begun waits for a new scheduler
-CREDIT_SECONDS = 0.01  # for which what clients have read is gathered, next to seconds that may be unread
-SCHEDULER_LOST = Failure(503, "scheduler_lost", "the scheduler of this request was lost", retry_after=2)
+CREDIT_SECONDS = 0.01  # for which credit is collected: short next to the sound that may be unread
 
 
 class EngineError(RequestError):
@@ -68,40 +67,42 @@ class EngineError(RequestError):
 
 
 class Engine:
-    """Requests of this gateway, and the state of the group as the scheduler tells it."""
+    """The open requests of this gateway, and the state of the group as the scheduler reports it."""
 
     def __init__(self, process: Process, context: Context) -> None:
         self._process = process
         self._context = context
-        self._streams: dict[str, Stream] = {}
-        self._asked: dict[str, tuple[Submit | Vocode, Array]] = {}  # what each stream came from
-        self._unasked: set[str] = set()  # of these, whose scheduler was lost before anything came
-        self._encodes: dict[str, asyncio.Future[Array]] = {}
+        self._settings = process.config.scheduler
+        self._requests: dict[str, OpenRequest] = {}
+        self._encodes: dict[str, OpenEncode] = {}
+        self._unsent_encodes: set[str] = set()  # of these, whose scheduler was lost
         self._credits: dict[str, int] = {}
         self._wakes = Wakes()
         self._state: GroupState | None = None
-        self._heard: float | None = None  # the scheduler's last ping
-        self._vocoders: dict[str, Link] = {}  # by incarnation
-        self._attached: set[str] = set()
+        self._heard: float | None = None  # when the scheduler was heard last
+        self._silence: asyncio.TimerHandle | None = None
+        self._vocoders = VocoderLinks(context, process.incarnation, self._on_attached, self._on_audio)
+        metrics = EngineMetrics(process.registry)
+        self._recovery = Recovery(self._requests, self._try_send, metrics, self._settings.recovery_seconds)
         endpoint = transport.scheduler_endpoint(process.config)
         self._scheduler = Link(
             context, endpoint, SCHEDULER, process.incarnation, self._on_scheduler, self._on_scheduler_message
         )
 
-    # What the doors use ----------------------------------------------------------------------------------------------
+    # For the API ------------------------------------------------------------------------------------------------------
 
     @property
     def in_flight(self) -> int:
-        """Requests under way."""
-        return len(self._streams) + len(self._encodes)
+        """Open requests."""
+        return len(self._requests) + len(self._encodes)
 
     @property
     def waiting(self) -> int:
-        """Speech requests under way of which nothing has come yet."""
-        return sum(not stream.begun for stream in self._streams.values())
+        """Open speech requests of which no frame has come."""
+        return sum(not request.stream.begun for request in self._requests.values())
 
     def queues(self) -> dict[str, float]:
-        """For how many streams sound has come that their readers were not yet woken for, by link."""
+        """Streams whose sound has come and whose readers have yet to be woken, by link."""
         return {"from_vocoders": len(self._wakes)}
 
     def ages(self) -> dict[str, float]:
@@ -109,38 +110,40 @@ class Engine:
         return {} if self._heard is None else {"scheduler": time.monotonic() - self._heard}
 
     def unready(self) -> dict[str, str]:
-        """Why the group can't serve, process to reason; empty when it can."""
+        """Reasons why the group can't serve, by process; empty if it can."""
         if not self._scheduler.peer or self._state is None:
             return {"scheduler": "not connected"}
+        if self.ages().get("scheduler", 0.0) > self._settings.worker_timeout:
+            return {"scheduler": "silent"}
         reasons = {name: state for name, state in self._state.processes.items() if state != "ready"}
-        own = {name for name, _ in worker_names(self._process.config)}  # those from elsewhere are used once they can be
-        if any(one.name in own and one.incarnation not in self._attached for one in self._state.vocoders):
+        own = {name for name, _ in worker_names(self._process.config)}  # workers from elsewhere need not be there
+        if any(one.name in own and one.incarnation not in self._vocoders.attached for one in self._state.vocoders):
             reasons["gateway"] = "not yet connected to each vocoder worker"
         return reasons if reasons or self._state.ready else {"scheduler": "not ready"}
 
     def submit(self, body: Submit, prompt: Array) -> Stream:
-        """Start a request. ``prompt``: int32 [11, positions]. Close the stream when done with it, whatever happened.
+        """Start a request. ``prompt``: int32 [11, positions]. Close the stream in any case.
 
         Raises:
             EngineError: the scheduler is not there.
         """
-        self._tell(body, [prompt])
-        self._asked[body.request] = body, prompt
-        stream = Stream(body.request, body.output, self._give_credit, self._close, self._extend)
+        stream = self._open(body, prompt, body.output)
         stream.prompt_tokens = sum(body.turns)
-        self._streams[body.request] = stream
         return stream
 
     def submit_codes(self, request: str, client: str, codes: Array) -> Stream:
-        """Make sound of codes, int16 [10, frames]. Close the stream when done with it, whatever happened.
+        """Make sound of codes, int16 [10, frames]. Close the stream in any case.
 
         Raises:
             EngineError: the scheduler is not there.
         """
-        body = Vocode(request, client)
-        self._tell(body, [codes.T])
-        self._asked[request] = body, codes.T
-        stream = self._streams[request] = Stream(request, "audio", self._give_credit, self._close, self._extend)
+        return self._open(Vocode(request, client), codes.T, "audio")
+
+    def _open(self, body: Submit | Vocode, array: Array, output: Literal["audio", "codes"]) -> Stream:
+        self._send(body, [array])
+        hole = self._recovery.hole
+        stream = Stream(body.request, output, self._give_credit, self._close, self._extend, hole)
+        self._requests[body.request] = OpenRequest(body, array, stream, self._scheduler.peer)
         return stream
 
     async def encode(self, request: str, samples: Array) -> Array:
@@ -149,20 +152,21 @@ class Engine:
         Raises:
             EngineError: the engine refused or failed.
         """
-        self._tell(EncodeAudio(request), [samples])
-        future = self._encodes[request] = asyncio.get_running_loop().create_future()
+        self._send(EncodeAudio(request), [samples])
+        done: asyncio.Future[Array] = asyncio.get_running_loop().create_future()
+        self._encodes[request] = OpenEncode(samples, done)
         try:
-            return await future
+            return await done
         finally:
             del self._encodes[request]
 
     def close(self) -> None:
-        for link in (self._scheduler, *self._vocoders.values()):
-            link.close()
+        self._scheduler.close()
+        self._vocoders.close()
 
     # To the scheduler ------------------------------------------------------------------------------------------------
 
-    def _tell(self, body: AnyBody, arrays: Sequence[Array] = ()) -> None:
+    def _send(self, body: AnyBody, arrays: Sequence[Array] = ()) -> None:
         try:
             if self._scheduler.peer:
                 self._scheduler.send(body, arrays)
@@ -171,10 +175,10 @@ class Engine:
             pass
         raise EngineError(Failure(503, "not_ready", "the scheduler is starting or being restarted", retry_after=2))
 
-    def _try_tell(self, body: AnyBody, arrays: Sequence[Array] = ()) -> None:
-        """Say what a lost scheduler needn't hear."""
+    def _try_send(self, body: AnyBody, arrays: Sequence[Array] = ()) -> None:
+        """Send, unless the scheduler is lost, which is noticed separately."""
         try:
-            self._tell(body, arrays)
+            self._send(body, arrays)
         except EngineError:
             log.debug("not sent: no scheduler", extra={"body": type(body).__name__})
 
@@ -184,48 +188,23 @@ class Engine:
         self._credits[request] = frame
 
     def _send_credits(self) -> None:
-        self._try_tell(Credit(list(self._credits.items())))
+        self._try_send(Credit(list(self._credits.items())))
         self._credits.clear()
 
     def _extend(self, request: str, prompts: list[Array], last: bool) -> None:
-        turns = [prompt.shape[1] for prompt in prompts]
-        nothing = np.zeros((PROMPT_ROWS, 0), np.int32)
-        self._try_tell(Extend(request, turns, last), [np.concatenate([nothing, *prompts], axis=1)])
+        turns, prompt = [prompt.shape[1] for prompt in prompts], joined(prompts)
+        if request in self._requests:
+            self._requests[request].extend(turns, prompt, last)
+        self._try_send(Extend(request, turns, last), [prompt])
 
     def _close(self, request: str, reason: FinishReason | None) -> None:
-        """A stream is done with; ``reason`` when the engine is not."""
-        self._asked.pop(request, None)
+        """A stream is closed; ``reason``: why, if the engine has not ended it."""
         self._wakes.forget(request)
-        if self._streams.pop(request, None) is not None and reason is not None:
-            self._try_tell(Cancel(request, reason))
-
-    # When the scheduler is lost --------------------------------------------------------------------------------------
-
-    def _put_off(self) -> None:
-        """Requests that had begun end with an error; the others are asked again of the next scheduler."""
-        for stream in list(self._streams.values()):
-            body, _ = self._asked[stream.request]
-            if stream.begun or (isinstance(body, Submit) and body.open):
-                stream.end(Ended(stream.request, "error", 0, SCHEDULER_LOST))
-            else:
-                self._unasked.add(stream.request)
-        if self._unasked:
-            asyncio.get_running_loop().call_later(RESUBMIT_SECONDS, self._give_up, frozenset(self._unasked))
-
-    def _ask_again(self) -> None:
-        """What was put off, once there is a group that can serve it."""
-        if not self._unasked or self.unready():
+        closed = self._requests.pop(request, None)
+        if closed is None:
             return
-        for request in self._unasked & self._asked.keys():
-            body, array = self._asked[request]
-            self._try_tell(body, [array])
-        self._unasked.clear()
-
-    def _give_up(self, requests: frozenset[str]) -> None:
-        """No scheduler came in time."""
-        for request in requests & self._unasked & self._streams.keys():
-            self._streams[request].end(Ended(request, "error", 0, SCHEDULER_LOST))
-        self._unasked -= requests
+        if reason is not None or closed.resumed or closed.stream.failed:  # a scheduler may still work on it
+            self._try_send(Cancel(request, reason or "cancelled"))
 
     # From the scheduler ----------------------------------------------------------------------------------------------
 
@@ -234,95 +213,115 @@ class Engine:
             link.peer = ""
             link.try_send(GatewayHello(self._process.name))
             return
+        if link.peer:
+            log.warning("lost the scheduler")
         link.peer, self._state = "", None
-        self._put_off()
-        for future in self._encodes.values():
-            if not future.done():
-                future.set_exception(EngineError(SCHEDULER_LOST))
+        self._recovery.suspend()
+        if self._encodes:
+            self._unsent_encodes |= self._encodes.keys()
+            seconds = self._settings.recovery_seconds
+            asyncio.get_running_loop().call_later(seconds, self._fail_encodes, frozenset(self._encodes))
+
+    def _fail_encodes(self, requests: frozenset[str]) -> None:
+        """No scheduler came in time."""
+        for request in requests & self._unsent_encodes & self._encodes.keys():
+            if not self._encodes[request].done.done():
+                self._encodes[request].done.set_exception(EngineError(SCHEDULER_LOST))
+        self._unsent_encodes -= requests
+
+    def _on_silence(self) -> None:
+        """The scheduler is connected and says nothing."""
+        log.error("the scheduler is silent")
+        self._recovery.fail(list(self._requests))
+
+    def _on_ping(self) -> None:
+        self._heard = time.monotonic()
+        self._recovery.watch()
+        if self._silence is not None:
+            self._silence.cancel()
+        seconds = self._settings.worker_timeout + self._settings.recovery_seconds
+        self._silence = asyncio.get_running_loop().call_later(seconds, self._on_silence)
 
     def _on_scheduler_message(self, link: Link, message: Message) -> None:
         body = message.body
         if isinstance(body, Welcome):
             link.peer = message.source
+            self._on_ping()
         elif isinstance(body, Disowned):
-            if link.peer:  # else it is registering already: another hello would end that registration
-                self._on_scheduler(link, connected=False)
-                self._on_scheduler(link, connected=True)
+            self._on_scheduler(link, connected=False)
+            self._on_scheduler(link, connected=True)
         elif message.source != link.peer:
             return
         elif isinstance(body, Ping):
-            self._heard = time.monotonic()
+            self._on_ping()
             link.try_send(Pong())
         elif isinstance(body, Codes):
             self._on_codes(body, message.arrays[0])
         elif isinstance(body, Rested):
-            if body.request in self._streams:
-                self._streams[body.request].rest(body)
+            if body.request in self._requests:
+                self._requests[body.request].stream.rest(body)
         elif isinstance(body, Ended):
-            if body.request in self._streams:
-                self._streams[body.request].end(body)
+            if body.request in self._requests:
+                self._recovery.progressed(self._requests[body.request])
+                self._requests[body.request].stream.end(body)
         elif isinstance(body, Encoded):
             self._on_encoded(body, message.arrays)
+        elif isinstance(body, Detached):
+            self._vocoders.attach_again(body.vocoder)
         elif isinstance(body, GroupState):
             self._on_state(body)
 
     def _on_codes(self, body: Codes, codes: Array) -> None:
         offset = 0
         for span in body.spans:
-            if (stream := self._streams.get(span.request)) is not None:
-                stream.add(span, codes[offset : offset + span.frames])
-                stream.changed.set()
+            if (request := self._requests.get(span.request)) is not None:
+                rows = codes[offset : offset + span.frames]
+                if request.stream.add(span, rows, rows):
+                    self._recovery.progressed(request)
+                request.stream.changed.set()
             offset += span.frames
 
     def _on_encoded(self, body: Encoded, arrays: list[Array]) -> None:
-        future = self._encodes.get(body.request)
-        if future is None or future.done():
+        encode = self._encodes.get(body.request)
+        if encode is None or encode.done.done():
             return
         if body.failure is not None:
-            future.set_exception(EngineError(body.failure))
+            encode.done.set_exception(EngineError(body.failure))
         else:
-            future.set_result(arrays[0])
+            encode.done.set_result(arrays[0])
 
     def _on_state(self, state: GroupState) -> None:
         self._state = state
-        for incarnation in set(self._vocoders) - {address.incarnation for address in state.vocoders}:
-            self._attached.discard(incarnation)
-            self._vocoders.pop(incarnation).close()
-        for address in state.vocoders:
-            if address.incarnation in self._attached:
-                self._try_tell(Attached(address.incarnation))
-            elif address.incarnation not in self._vocoders:
-                self._connect(address)
-        self._ask_again()
+        for vocoder in self._vocoders.update(state):
+            self._recovery.vocoder_lost(vocoder)
+        for vocoder in self._vocoders.attached:
+            self._try_send(Attached(vocoder))
+        self._take_over()
 
-    def _connect(self, address: VocoderAddress) -> None:
-        """To a vocoder worker. One whose key is not known here leaves this gateway unready."""
-        mine = self._process.incarnation
-        try:
-            link = Link(self._context, address.endpoint, address.name, mine, self._on_vocoder, self._on_sound)
-        except ConfigError as error:
-            log.error("not connected to a vocoder worker: %s", error)
+    def _take_over(self) -> None:
+        """Once the group can serve, have it continue what an earlier scheduler left."""
+        if self.unready():
             return
-        link.peer = address.incarnation
-        self._vocoders[address.incarnation] = link
+        self._recovery.take_over(self._scheduler.peer)
+        for request in self._unsent_encodes & self._encodes.keys():
+            self._try_send(EncodeAudio(request), [self._encodes[request].samples])
+        self._unsent_encodes.clear()
 
     # From vocoder workers --------------------------------------------------------------------------------------------
 
-    def _on_vocoder(self, link: Link, connected: bool) -> None:
-        if connected:
-            link.try_send(Attach())
-        else:
-            self._attached.discard(link.peer)
+    def _on_attached(self, vocoder: str) -> None:
+        self._try_send(Attached(vocoder))
+        self._recovery.connected(vocoder)
+        self._take_over()
 
-    def _on_sound(self, link: Link, message: Message) -> None:
-        if message.source != link.peer:
-            return
-        if isinstance(message.body, Attached):
-            self._attached.add(link.peer)
-            self._try_tell(Attached(link.peer))
-            self._ask_again()
-        elif isinstance(message.body, Audio):
-            for span, samples in zip(message.body.spans, message.arrays, strict=True):
-                if (stream := self._streams.get(span.request)) is not None:
-                    stream.add(span, samples)
-                    self._wakes.add(stream, first=span.first == 0)
+    def _on_audio(self, vocoder: str, body: Audio, arrays: list[Array]) -> None:
+        codes, *sounds = arrays
+        offset = 0
+        for span, samples in zip(body.spans, sounds, strict=True):
+            request = self._requests.get(span.request)
+            if request is not None and request.scheduler == body.scheduler:  # else another one makes these frames
+                request.vocoder = vocoder
+                if request.stream.add(span, samples, codes[offset : offset + span.frames]):
+                    self._recovery.progressed(request)
+                self._wakes.add(request.stream, first=span.first == 0)
+            offset += span.frames

@@ -1,4 +1,4 @@
-"""A gateway's connection to another process of the group: a DEALER, served by the event loop.
+"""Connections of a gateway to other processes of the group: a DEALER each, served by the event loop.
 
 The loop watches the socket's file descriptor, which signals changes only, so every send is followed by another look at
 the incoming side.
@@ -23,7 +23,7 @@ Handler: TypeAlias = Callable[["Link", Message], None]
 
 
 class Link:
-    """One connection. ``on_connection`` is told of its begin (True) and loss, ``on_message`` of what comes."""
+    """One connection. ``on_connection`` hears of its begin (True) and its loss, ``on_message`` of each message."""
 
     def __init__(
         self,
@@ -39,7 +39,9 @@ class Link:
         self._on_connection, self._on_message = on_connection, on_message
         self._socket, self._monitor = context.dealer(endpoint, incarnation, server)
         self._loop = asyncio.get_running_loop()
-        self._own = contextvars.copy_context()  # not that of a request that sends: what is received is of others
+        self._own = (
+            contextvars.copy_context()
+        )  # without that of a request that sends: messages received belong to others
         self._loop.add_reader(self._socket.fileno(), self._receive)
         self._loop.add_reader(self._monitor.socket.fileno(), self._watch)
         self._loop.call_soon(self._watch)
@@ -56,11 +58,13 @@ class Link:
         self._loop.call_soon(self._receive, context=self._own)
 
     def try_send(self, body: AnyBody) -> None:
-        """Send what a lost peer needn't hear: its loss is noticed by itself."""
+        """Send, unless the peer is lost, which is noticed separately."""
         with contextlib.suppress(PeerGoneError):
             self.send(body)
 
     def close(self) -> None:
+        """Read what has come, then close."""
+        self._receive()
         self._loop.remove_reader(self._socket.fileno())
         self._loop.remove_reader(self._monitor.socket.fileno())
         self._socket.disable_monitor()

@@ -1,4 +1,4 @@
-"""What comes back for one request: its frames, as sound or codes, and its end."""
+"""Streams: the frames of one request, as sound or codes, and its end, for one reader."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol
 
+import numpy as np
+
 from common.messages import Array, Ended, Failure, FinishReason, FrameSpan, Rested
+
+CODEBOOKS = 10
 
 
 class Chunk(NamedTuple):
@@ -27,11 +31,11 @@ class End(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """All that was said is here, and more may be said later."""
+    """All text so far has been spoken and read, and more may come."""
 
 
 class Source(Protocol):
-    """What a door reads a reply from, and tells how far its client is."""
+    """The source of a reply's frames, which is told how far the client has read."""
 
     prompt_tokens: int
 
@@ -51,8 +55,9 @@ class Source(Protocol):
 class Stream:
     """The chunks of a request, in order, then its end.
 
-    The end is handed out only when as many frames have come as the engine says there are, whichever came last, the
-    sound or the word. What is queued here is bounded by the credit the engine has been given.
+    The end is handed out only when as many frames have come as the engine says there are, whichever comes last. The
+    queue is bounded by the credit that the engine has been given. ``on_hole`` is called when frames come before which
+    others are missing, which are then dropped, and tells whether the missing ones will come; without it they will not.
     """
 
     def __init__(
@@ -62,14 +67,18 @@ class Stream:
         give_credit: Callable[[str, int], None],
         on_close: Callable[[str, FinishReason | None], None],
         on_extend: Callable[[str, list[Array], bool], None],
+        on_hole: Callable[[str], bool] = lambda request: False,
     ) -> None:
         self.request = request
         self.output = output
         self.prompt_tokens = 0
         self.changed = asyncio.Event()  # wakes the reader; several streams may share one
         self._give_credit, self._on_close, self._on_extend = give_credit, on_close, on_extend
+        self._on_hole = on_hole
         self._chunks: deque[Chunk] = deque()
         self._received = 0
+        self._codes = bytearray()  # of the received frames, int16 [frames, 10]
+        self.turn_starts: list[int] = []  # of the received frames, see FrameSpan
         self._extended = 0  # times
         self._rested: int | None = None  # frames in all, until more is said
         self._ended: Ended | None = None
@@ -82,8 +91,27 @@ class Stream:
 
     @property
     def at_rest(self) -> bool:
-        """Whether all that was said so far has been spoken and read."""
+        """Whether all text so far has been spoken and read."""
         return self._rested == self._received and not self._chunks
+
+    @property
+    def codes(self) -> Array:
+        """Codes of the received frames, int16 [frames, 10], if they came with them."""
+        return np.frombuffer(bytes(self._codes), np.int16).reshape(-1, CODEBOOKS)
+
+    @property
+    def drained(self) -> bool:
+        """Whether the reader has taken everything that came."""
+        return not self._chunks
+
+    @property
+    def ended(self) -> bool:
+        """Whether the engine has said how it ends; frames may be missing."""
+        return self._ended is not None
+
+    @property
+    def failed(self) -> bool:
+        return self._ended is not None and self._ended.failure is not None
 
     @property
     def begun(self) -> bool:
@@ -92,7 +120,7 @@ class Stream:
 
     @property
     def frames(self) -> int:
-        """Frames in all, as far as is known."""
+        """Frames in all, as far as known."""
         return self._received if self._ended is None else self._ended.frames
 
     @property
@@ -106,30 +134,41 @@ class Stream:
         """Whether all frames have come, and it is known that there are no more."""
         return self._ended is not None and self._ended.frames == self._received
 
-    def add(self, span: FrameSpan, data: Array) -> None:
-        """Frames have come, for which the reader is yet to be woken (``changed``).
+    def add(self, span: FrameSpan, data: Array, codes: Array | None = None) -> bool:
+        """Add frames; the caller wakes the reader (``changed``). ``codes``: int16 [frames, 10]. Whether any were new.
 
-        Those that came before, from a worker that was lost since, are left out.
+        Frames that came before, from a worker that was lost since, are left out.
         """
         again = min(self._received - span.first, span.frames)
         if again < 0:
-            failure = Failure(500, "frames_lost", f"frame {self._received} is missing")
-            self.end(Ended(self.request, "error", self._received, failure))
-            return
+            if not self._on_hole(self.request):
+                failure = Failure(500, "frames_lost", f"frame {self._received} is missing")
+                self.end(Ended(self.request, "error", self._received, failure))
+            return False
         new = span.frames - again
-        if new:
-            data = data[len(data) // span.frames * again :]
-            self._chunks.append(Chunk(self._received, new, data))
-            self._received += new
+        if not new:
+            return False
+        self.turn_starts += [start for start in span.turn_starts if start >= self._received]
+        if codes is not None:
+            self._codes += codes[again:].tobytes()
+        data = data[len(data) // span.frames * again :]
+        self._chunks.append(Chunk(self._received, new, data))
+        self._received += new
+        return True
+
+    def reopen(self) -> None:
+        """Another scheduler continues the request, and will say how it ends."""
+        if not self.failed and not self.complete:
+            self._ended = None
 
     def rest(self, rested: Rested) -> None:
-        """The engine says that all is spoken; unless more was said since."""
+        """All text has been spoken, unless more was added since."""
         if rested.extended == self._extended:
             self._rested = rested.frames
             self.changed.set()
 
     def end(self, ended: Ended) -> None:
-        """The engine says how the request ends; a failure overrules an end that was said before."""
+        """The engine says how the request ends. A failure replaces an earlier end."""
         if self._ended is None or ended.failure is not None:
             self._ended = ended
         self.changed.set()

@@ -2,19 +2,22 @@
 
 The scheduler has each request's prompt and every frame so far. A new AR worker prefills both and draws the next frame;
 a new vocoder worker decodes the frames again for the state that they leave, and sound that was delivered is not sent
-again. So a stream continues with the very next sample.
+again. So a stream continues with the very next sample. The same holds for a request of another scheduler, whose gateway
+has the prompt and the frames, and for sound that was lost on its way to the gateway.
 
 A request may be what kills its workers: one that lost several without any progress ends with an error.
 """
 
 from __future__ import annotations
 
-from common.messages import Failure
+from common.messages import Detached, Failure
 from scheduler.lifecycle.registry import RequestRegistry
 from scheduler.observer import Observer
+from scheduler.outbox import Outbox
 from scheduler.planning.placement import Placement
 from scheduler.requests.request import Request
 from scheduler.workers.pool import WorkerPool
+from scheduler.workers.vocoder_worker import VocoderWorker
 
 LOSSES = 3  # without progress in between
 WORKER_LOST = Failure(503, "worker_lost", "the worker for this request was lost", retry_after=1)
@@ -29,11 +32,13 @@ class Recovery:
         pool: WorkerPool,
         placement: Placement,
         registry: RequestRegistry,
+        outbox: Outbox,
         observer: Observer,
     ) -> None:
         self._seconds, self._pool, self._placement = seconds, pool, placement
-        self._registry, self._observer = registry, observer
+        self._registry, self._outbox, self._observer = registry, outbox, observer
         self._lost: dict[str, tuple[Request, float]] = {}  # by id: the request, and when it lost its first worker
+        self._unmerged: set[str] = set()  # of these: adopted, and no AR worker has been there since
 
     def ar_lost(self, incarnation: str, now: float) -> None:
         """Remove a lost AR worker. Its requests continue, except those that only wait for more text."""
@@ -55,6 +60,43 @@ class Recovery:
             else:
                 self._registry.abort(stream.request, "error", WORKER_LOST)
 
+    def unreachable(self, vocoder: VocoderWorker, gateway: str, now: float) -> None:
+        """A vocoder worker has no connection to a gateway: its streams there wait until there is one."""
+        vocoder.attached.discard(gateway)
+        self._outbox.send(gateway, Detached(vocoder.incarnation))
+        for stream in list(vocoder.streams.values()):
+            if stream.request.gateway == gateway:
+                self._send_again(stream.request, stream.request.playback.delivered, now)
+
+    def resend(self, request: Request, received: int, now: float) -> None:
+        """Make sound again that was lost on its way to the gateway, which has ``received`` frames."""
+        if request.audio and request.id in self._registry.admitted and received < request.playback.delivered:
+            self._send_again(request, received, now)
+
+    def _send_again(self, request: Request, frame: int, now: float) -> None:
+        self._pool.release_stream(request)
+        request.playback.rewind(frame)
+        if not self._may_continue(request, now):
+            self._registry.abort(request, "error", WORKER_LOST)
+
+    def adopt(self, request: Request, now: float) -> None:
+        """Take over a request that another scheduler began."""
+        self._registry.adopt(request, now)
+        if request.id in self._registry.admitted:
+            self._lost[request.id] = (request, now)
+            if not request.generated:
+                self._unmerged.add(request.id)
+
+    def _merge(self, request: Request) -> bool:
+        """Prepare an adopted request for AR workers; False if there are none, which alone know their model's tokens."""
+        worker = next(iter(self._pool.ar_workers.values()), None)
+        if worker is None:
+            return False
+        request.prompt_tokens += request.frames
+        request.history.merge(worker.semantic_begin)
+        self._unmerged.discard(request.id)
+        return True
+
     def _may_continue(self, request: Request, now: float) -> bool:
         """Whether a request may have another worker; it waits for one from now on."""
         if request.id not in self._lost:
@@ -67,14 +109,18 @@ class Recovery:
         """Give each waiting request the places it lacks, as far as there are any."""
         for request, _ in list(self._lost.values()):
             if request.id in self._registry.admitted:
-                if self._lacks_ar(request):
+                if self._lacks_ar(request) and (request.id not in self._unmerged or self._merge(request)):
                     self._placement.on_ar_worker(request)
                 if self._lacks_vocoder(request):
                     self._placement.on_vocoder(request)
                 if self._lacks_ar(request) or self._lacks_vocoder(request):
                     continue
                 self._observer.recovered(request)
-            del self._lost[request.id]
+            self._forget(request)
+
+    def _forget(self, request: Request) -> None:
+        del self._lost[request.id]
+        self._unmerged.discard(request.id)
 
     def _lacks_ar(self, request: Request) -> bool:
         return not request.generated and request.id not in self._pool.sequences
@@ -86,7 +132,7 @@ class Recovery:
         """End requests that have waited too long."""
         for request, since in list(self._lost.values()):
             if now >= since + self._seconds:
-                del self._lost[request.id]
+                self._forget(request)
                 if request.id in self._registry.admitted:
                     self._registry.abort(request, "error", WORKER_LOST)
 

@@ -53,6 +53,19 @@ class RequestRegistry:
         if request.vocode_only:
             self.finish(request, "stop")
 
+    def adopt(self, request: Request, now: float) -> None:
+        """Take over a request that another scheduler began; it has no places yet."""
+        request.number = next(self._numbers)
+        request.admitted_at = request.first_frame_at = now
+        self.waiting.running[request.client] += 1
+        self.admitted[request.id] = request
+        self._observer.queued(request)
+        self._observer.admitted(request, "", "", 0, now)
+        if request.vocode_only:
+            self.finish(request, "stop")
+        elif request.frames >= request.max_frames:
+            self.finish(request, "length")
+
     # Turns and time --------------------------------------------------------------------------------------------------
 
     def finish_turn(self, sequence: Sequence, position: int, now: float) -> None:

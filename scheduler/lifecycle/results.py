@@ -77,7 +77,7 @@ class Results:
         """Send the newest frame of each to its gateway, one message per gateway."""
         for gateway in {request.gateway for request in requests}:
             own = [request for request in requests if request.gateway == gateway]
-            spans = [FrameSpan(request.id, request.frames - 1, 1) for request in own]
+            spans = [_newest_frame(request) for request in own]
             codes = np.concatenate([request.history.codes(request.frames - 1, 1) for request in own])
             self._outbox.send(gateway, Codes(spans), [codes])
 
@@ -102,13 +102,19 @@ class Results:
         return call
 
     def delivered(self, call: Call, now: float) -> None:
-        """The sound of a call is with the gateways of those requests that are still admitted."""
-        for request, frame in call.items:
-            if self._registry.admitted.get(request.id) is not request:
+        """The sound of a call is with the gateways of those requests that still have their place on the worker."""
+        for stream, frame in call.items:
+            request = stream.request
+            if self._pool.streams.get(request.id) is not stream:
                 continue
             request.playback.deliver(frame, now, self._frame_seconds)
             if request.generated and request.playback.delivered == request.frames:
                 self._registry.retire(request)
+
+
+def _newest_frame(request: Request) -> FrameSpan:
+    first = request.frames - 1
+    return FrameSpan(request.id, first, 1, request.history.turn_starts_in(first, 1))
 
 
 def _due_step(worker: ArWorker, body: StepDone, codes: Array, ended: Array) -> Step:

@@ -58,7 +58,8 @@ class Journal(Observer):
 
     def called(self, worker: VocoderWorker, call: Call, seconds: float, now: float) -> None:
         items = []
-        for request, frame in call.items:
+        for stream, frame in call.items:
+            request = stream.request
             delivered = request.playback.delivered
             items.append(CallItem(request.number, delivered, frame - delivered))
             record = self._open.get(request.number)

@@ -77,12 +77,13 @@ class _Builder:
             return
         first, slot = playback.sent, stream.lease.slot
         reset = first == 0
-        item = DecodeItem(request.id, request.gateway, slot, first, frames, reset, playback.delivered)
+        starts = request.history.turn_starts_in(first, frames)
+        item = DecodeItem(request.id, request.gateway, slot, first, frames, reset, playback.delivered, starts)
         self.items.append(item)
         self.codes.append(request.history.codes(first, frames))
         playback.send(frames, self.now)
         self.worker.unsent -= frames
-        self.ends.append(CallItem(request, playback.sent))
+        self.ends.append(CallItem(stream, playback.sent))
         self.frames += frames
 
     def finish(self, due: int) -> PlannedCall:

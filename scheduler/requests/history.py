@@ -23,9 +23,20 @@ class History:
         self.turn = 0  # the current one
         self.frames = len(codes) // _ROW
         self.repetition_window: list[int] | None = None  # main tokens of the current turn, if it is being continued
+        self.turn_starts: list[int] = []  # number of the first frame of each turn after the first, merged ones included
         self._codes = bytearray(codes)  # int16 [frames, 10]: appending takes a tenth of the time that an array takes
         self._first_frames = [0]  # number of the first frame drawn after each turn's prompt
         self._turn_began = 0  # frames when the current turn began
+
+    @classmethod
+    def received(cls, turns: list[Array], codes: Array, turn_starts: list[int]) -> History:
+        """History of a request that another scheduler began. ``codes``: int16 [frames, 10]; see :class:`FrameSpan`."""
+        history = cls(turns, codes.astype(np.int16, copy=False).tobytes())
+        history.turn = len(turn_starts)
+        history.turn_starts = list(turn_starts)
+        history._first_frames = [0, *turn_starts]
+        history._turn_began = history._first_frames[-1]
+        return history
 
     @property
     def prompt(self) -> Array:
@@ -56,11 +67,16 @@ class History:
         data = bytes(self._codes[first * _ROW : (first + frames) * _ROW])
         return np.frombuffer(data, np.int16).reshape(-1, CODEBOOKS)
 
+    def turn_starts_in(self, first: int, frames: int) -> list[int]:
+        """The first frames of turns that begin within a span of frames."""
+        return [start for start in self.turn_starts if first <= start < first + frames]
+
     def next_turn(self) -> None:
         """Begin the next turn."""
         self.turn += 1
         self.repetition_window = None
         self._first_frames.append(self.frames)
+        self.turn_starts.append(self.frames)
         self._turn_began = self.frames
 
     def merge(self, semantic_begin: int) -> None:

@@ -35,5 +35,10 @@ class Playback:
         self.read = min(max(self.read, frame), max(self.sent, self.delivered))
 
     def restart(self) -> None:
-        """The vocoder worker is lost with the stream's state: all frames must be sent to another one."""
+        """The stream's state is lost: all frames must be sent again."""
+        self.sent = 0
+
+    def rewind(self, frame: int) -> None:
+        """Sound from ``frame`` on was lost on its way to the gateway."""
+        self.delivered = frame
         self.sent = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.messages import PROMPT_ROWS, Array, FinishReason, Sampling, Submit, Vocode
+from common.messages import PROMPT_ROWS, Array, FinishReason, Resume, Sampling, Submit, Vocode
 from scheduler.requests.history import History, split_turns
 from scheduler.requests.playback import Playback
 
@@ -51,6 +51,20 @@ class Request:
         request = cls(gateway, submit, np.empty((PROMPT_ROWS, 0), np.int32), arrived)
         request.vocode_only = True
         request.history = History(request.history.turns, codes.astype(np.int16).tobytes())
+        return request
+
+    @classmethod
+    def resumed(cls, gateway: str, body: Resume, arrays: list[Array], now: float) -> Request:
+        """A request of which the gateway has frames by another scheduler. ``arrays``: see :class:`Resume`."""
+        if isinstance(body.what, Vocode):
+            request = cls.of_codes(gateway, body.what, arrays[0], now)
+        else:
+            request = cls(gateway, body.what, arrays[0], now)
+            request.history = History.received(request.history.turns, arrays[1], body.turn_starts)
+            request.extensions = body.extensions
+        playback = request.playback
+        playback.delivered = playback.read = body.received if request.audio else 0
+        playback.play_end = now if body.received else None  # the listener may have nothing left to play
         return request
 
     @property

@@ -25,9 +25,9 @@ class Stream(NamedTuple):
 
 
 class CallItem(NamedTuple):
-    """A request in a call. ``end``: the first frame after those that are delivered when the call is answered."""
+    """A stream in a call. ``end``: the first frame after those that are delivered when the call is answered."""
 
-    request: Request
+    stream: Stream
     end: int
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import structs
 
 from common.config import Scheduler as Settings
 from common.messages import (
@@ -22,12 +23,14 @@ from common.messages import (
     Codes,
     DecodeDone,
     DecodePlan,
+    Detached,
     EncodeAudio,
     Encoded,
     Ended,
     Extend,
     Prefill,
     Rested,
+    Resume,
     Sampling,
     Shutdown,
     StepDone,
@@ -229,8 +232,9 @@ class World:
     def __init__(self, settings: Settings, observer: Observer | None = None, **remembered: int) -> None:
         """``remembered``: bounds of the journal."""
         self.now = 0.0
-        self.journal = Journal(clock=lambda: self.now, **remembered)
-        self.core = Scheduler(settings, FRAME_SECONDS, Observers(self.journal, observer or Observer()))
+        self._observer, self._remembered = observer or Observer(), remembered
+        self.core = Scheduler(settings, FRAME_SECONDS, self.observers())
+        self.cut: set[str] = set()  # requests of which sound may be lost on its way
         self.names = 0
         self.jobs: dict[str, Job] = {}
         self.by_seed: dict[int, Job] = {}
@@ -242,7 +246,16 @@ class World:
         self.rested: dict[str, Rested] = {}
         self.ended: dict[str, Ended] = {}
         self.encoded: dict[str, Encoded] = {}
+        self.turn_starts: dict[str, list[int]] = {}  # of the frames that a gateway got
+        self.open: set[str] = set()  # requests whose text goes on
+        self.detached: list[str] = []  # vocoder workers to which a gateway is to attach again
+        self.holes: set[str] = set()  # requests of which a gateway got frames after a hole, and dropped them
         self.late: deque[Callable[[], object]] = deque()  # answers of earlier registrations
+
+    def observers(self) -> Observer:
+        """A journal of its own, and the test's observer, for the next scheduler."""
+        self.journal = Journal(clock=lambda: self.now, **self._remembered)
+        return Observers(self.journal, self._observer)
 
     def name(self, kind: str) -> str:
         self.names += 1
@@ -320,8 +333,55 @@ class World:
         for item in plan.items:
             begin, end = max(item.first, item.heard), item.first + item.frames
             have = self.sound.get(item.request, 0)
+            if begin > have and item.request in self.cut:
+                self.holes.add(item.request)
+                continue
             assert begin <= have or begin >= end, "no sound is left out"
             self.sound[item.request] = max(have, end) if begin < end else have
+            self._note_turns(item.request, have, item.turn_starts)
+
+    def _note_turns(self, request: str, have: int, starts: list[int]) -> None:
+        self.turn_starts.setdefault(request, []).extend(start for start in starts if start >= have)
+
+    def restart(self) -> None:
+        """The scheduler dies, and the next one finds the workers as they are after a reset."""
+        ar, vocoders = list(self.ar.values()), list(self.vocoders.values())
+        self.ar, self.vocoders = {}, {}
+        self.late.clear()
+        self.core = Scheduler(self.core.settings, FRAME_SECONDS, self.observers())
+        for worker in ar:
+            hello = worker.hello
+            self.join_ar(slots=hello.slots, pages=hello.pages, page_size=hello.page_size, context=hello.context)
+        for vocoder in vocoders:
+            self.join_vocoder(vocoder.hello.slots)
+
+    def have(self, request: str) -> int:
+        """Frames that the gateway got."""
+        return self.sound.get(request, 0) + len(self.codes.get(request, []))
+
+    def over(self, request: str) -> bool:
+        """Whether the gateway has all of a request."""
+        ended = self.ended.get(request)
+        return ended is not None and (ended.failure is not None or ended.frames == self.have(request))
+
+    def resume(self, request: str, another: bool = False) -> None:
+        """The gateway asks for the rest of a request; ``another``: of another scheduler."""
+        if another:
+            self.ended.pop(request, None)
+        job, received = self.jobs[request], self.have(request)
+        codes = np.array([codes_of(job.body.sampling.seed, frame) for frame in range(received)], np.int16)
+        if job.body.turns == [0]:
+            given = np.array([codes_of(job.body.sampling.seed, frame) for frame in range(job.ends[-1])])
+            what: Submit | Vocode = Vocode(request)
+            arrays = [given, np.empty((0, 10), np.int16)]
+        else:
+            turns = [prompt.shape[1] for prompt in job.prompts]
+            room = job.body.room - sum(turns[len(job.body.turns) :])
+            what = structs.replace(job.body, turns=turns, room=room, open=request in self.open)
+            arrays = [np.concatenate(job.prompts, 1), codes.reshape(-1, 10)]
+        body = Resume(what, received, len(job.said) - 1, self.turn_starts.get(request, []))
+        self.core.resume(self.gateways[0], body, arrays, self.now)
+        self.carry_out()
 
     def submit(
         self,
@@ -356,6 +416,8 @@ class World:
         prompt = np.full((11, sum(turns)), voice, np.int32)
         prompt[0] = np.arange(sum(turns))
         prompts = np.split(prompt, np.cumsum(turns)[:-1], 1)
+        if room:
+            self.open.add(request)
         self.jobs[request] = self.by_seed[seed] = Job(body, ends, prompts, [ends[-1]])
         self.core.submit(self.gateways[0], body, prompt, self.now)
         self.carry_out()
@@ -375,6 +437,8 @@ class World:
     def extend(self, request: str, turns: list[int], ends: list[int], last: bool) -> None:
         """More turns for an open request."""
         prompt = np.full((11, sum(turns)), 9, np.int32)
+        if last:
+            self.open.discard(request)
         self.jobs[request].ends.extend(ends)
         self.jobs[request].said.append(self.jobs[request].ends[-1])
         self.jobs[request].prompts.extend(np.split(prompt, np.cumsum(turns)[:-1], 1) if turns else [])
@@ -392,14 +456,18 @@ class World:
                 return True
         return False
 
-    def call(self) -> bool:
-        """Have one vocoder worker answer its call."""
+    def call(self, lost: bool = False, unreachable: bool = False) -> bool:
+        """Have one vocoder worker answer its call. ``lost``: its sound gets lost; ``unreachable``: as it knows."""
         for worker in self.vocoders.values():
             if worker.plans:
                 plan, _ = worker.plans.popleft()
                 self.now += CALL_SECONDS
-                self._hear(plan)
-                self.core.decode_done(worker.incarnation, called(plan), self.now)
+                if lost or unreachable:
+                    self.cut.update(item.request for item in plan.items)
+                else:
+                    self._hear(plan)
+                done = structs.replace(called(plan), unreachable=self.gateways if unreachable else [])
+                self.core.decode_done(worker.incarnation, done, self.now)
                 self.carry_out()
                 return True
         return False
@@ -439,6 +507,8 @@ class World:
             elif isinstance(body, Rested):
                 assert body.frames == self.jobs[body.request].said[body.extended]
                 self.rested[body.request] = body
+            elif isinstance(body, Detached):
+                self.detached.append(body.vocoder)
             elif isinstance(body, Ended):
                 self._on_ended(body)
             elif isinstance(body, Codes):
@@ -459,6 +529,7 @@ class World:
         for span in body.spans:
             got = self.codes.setdefault(span.request, [])
             assert span.first == len(got)
+            self._note_turns(span.request, len(got), span.turn_starts)
             got.extend(codes[offset : offset + span.frames])
             offset += span.frames
 
