@@ -112,7 +112,10 @@ def test_streams_outlive_every_process_but_the_gateway(killed: list[str]) -> Non
             assert reply.status == 200
             assert not reply.broken
             assert np.array_equal(reply.samples, before.samples)
-        assert group.metric("shoal_recoveries_total") == len(calls)
+        again = group.metric("shoal_recoveries_total") - len(calls)  # sound that was lost on its way from a vocoder
+        assert (
+            0 <= again <= sum(group.metric("shoal_stream_resumes_total", cause=cause) for cause in ("hole", "vocoder"))
+        )
         eventually(group.idle)
 
 
