@@ -22,10 +22,9 @@ from common.config import Config, ConfigError, worker_names
 from common.files import write_atomically
 from common.transport import audio_endpoint, load_keys
 from common.weight_files import check_weight_files
-from deploy.group import mps, ports
+from deploy.group import mps, ports, prometheus
 from deploy.group.mps import MpsError
 from deploy.group.supervision import CONFIG_FILE, die_with_parent, processes, programs, supervisor_config
-from deploy.observe import prometheus_process
 
 POLL_SECONDS = 0.2
 KILL_SECONDS = 5.0
@@ -98,7 +97,7 @@ def check(config: Config) -> None:
     for setting, host, port in _listening(config):
         if reason := ports.objection(host, port):
             raise ConfigError(f"{setting}: nobody can listen at {host}:{port} ({reason})")
-    prometheus_process.check(config)
+    prometheus.check(config)
 
 
 def _listening(config: Config) -> list[tuple[str, str, int]]:
@@ -234,7 +233,7 @@ def run(config: Config) -> int:
     address = group.wait_ready()
     if address is not None:
         print(f"Shoal is ready at http://{address} (run directory {config.run_path})", flush=True)
-        if greeting := prometheus_process.greeting(config):
+        if greeting := prometheus.greeting(config):
             print(greeting, flush=True)
     elif not group.stopping:
         print(f"shoal: the group did not become ready\n{group.explain()}", file=sys.stderr)

@@ -27,7 +27,7 @@ def processes(config: Config) -> list[tuple[str, str]]:
 
 def programs(config: Config) -> list[tuple[str, str]]:
     """Likewise, of all that is supervised: Prometheus too, where it is wanted, first, so that it sees the end."""
-    observer = [(OBSERVER, "deploy.observe.prometheus_process")] if config.supervisor.prometheus_port else []
+    observer = [(OBSERVER, "deploy.group.prometheus")] if config.supervisor.prometheus_port else []
     return [*observer, *processes(config)]
 
 

@@ -21,10 +21,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from common import gpu
+from deploy.group.prometheus import FILES
 from deploy.observe import metrics_docs
 from deploy.observe.grafana.layout import FILE as DASHBOARD
 from deploy.observe.grafana.panels import GPU_ROW
-from deploy.observe.prometheus_process import FILES
 from tests.bench import metrics_cost
 from tests.integration.client import gather, speak
 from tests.integration.group import ROOT, Group, costs, eventually, free_port, running

@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from common.config import Config, ConfigError, Supervisor
+from deploy.group import prometheus
 from deploy.group.supervision import processes, programs
-from deploy.observe import metrics_docs, prometheus_process
+from deploy.observe import metrics_docs
 from deploy.observe.grafana import layout
 from tests.integration.group import ROOT, free_port
 
@@ -83,7 +84,7 @@ def with_prometheus(port: int) -> Config:
 def test_prometheus_is_supervised_where_it_is_wanted() -> None:
     assert programs(Config()) == processes(Config())
     assert programs(with_prometheus(9090)) == [
-        ("prometheus", "deploy.observe.prometheus_process"),
+        ("prometheus", "deploy.group.prometheus"),
         *processes(Config()),
     ]
 
@@ -92,9 +93,9 @@ def test_a_missing_prometheus_is_an_error_that_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    prometheus_process.check(Config())
+    prometheus.check(Config())
     with pytest.raises(ConfigError, match="apt install prometheus"):
-        prometheus_process.check(with_prometheus(free_port()))
+        prometheus.check(with_prometheus(free_port()))
 
 
 def test_a_port_that_is_taken_is_an_error_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,5 +103,5 @@ def test_a_port_that_is_taken_is_an_error_before_the_start(monkeypatch: pytest.M
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(ConfigError, match=f"port {port} .*--observe PORT"):
-            prometheus_process.check(with_prometheus(port))
-    prometheus_process.check(with_prometheus(port))
+            prometheus.check(with_prometheus(port))
+    prometheus.check(with_prometheus(port))

@@ -1,4 +1,4 @@
-"""The Prometheus beside a group: ``python -m deploy.observe.prometheus_process --run-dir DIR`` becomes it.
+"""The Prometheus beside a group: ``python -m deploy.group.prometheus --run-dir DIR`` becomes it.
 
 It finds what it needs in the run directory: its configuration and rules (links to ``deploy/observe/prometheus``), and
 ``targets.json``, in which the gateway names its address. What it stores lies there too.
@@ -74,7 +74,7 @@ def command(run_dir: Path, port: int) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m deploy.observe.prometheus_process", description="The Prometheus of a Shoal group."
+        prog="python -m deploy.group.prometheus", description="The Prometheus of a Shoal group."
     )
     parser.add_argument("--run-dir", type=Path, required=True, help="run directory, with its config.json")
     parser.add_argument("--name", default=OBSERVER, help="name of this process within the group")
