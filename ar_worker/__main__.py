@@ -17,7 +17,7 @@ log = logging.getLogger("ar_worker")
 
 
 def make_executor(config: Config) -> Executor:
-    """The executor that the configuration names; only that of torch imports torch."""
+    """The executor that the configuration names. Only the ``torch`` executor imports torch."""
     settings = config.ar_worker
     if settings.executor == "cost":
         return CostExecutor(settings.slots, settings.cost)
@@ -34,6 +34,7 @@ def make_executor(config: Config) -> Executor:
             max_prefill_tokens=config.scheduler.prefill_budget,
             threads=threads_per_worker(settings.threads, len(worker_names(config))),
             deterministic=settings.deterministic,
+            native=settings.native,
         ),
     )
 
@@ -46,7 +47,10 @@ def main() -> int:
         with device_faults.watched(this):
             model = load_model_config(this.config.model_dir)
             executor = make_executor(this.config)
-            log.info("model loaded", extra={"memory_bytes": executor.memory_bytes, "slots": settings.slots})
+            log.info(
+                "model loaded",
+                extra={"memory_bytes": executor.memory_bytes, "slots": settings.slots, "frames": executor.frame_path},
+            )
             executor.warm_up()
     except CheckpointError as error:
         log.error("can't load the model: %s", error)

@@ -33,6 +33,7 @@ class CostExecutor:
 
     device = "none"
     depth = 1
+    frame_path = "cost"
 
     def __init__(self, slots: int, cost: ArCost) -> None:
         self._model = step_model(cost)

@@ -75,9 +75,9 @@ class DeviceState:
         self._positions = width * limits.page_size
         self.hidden = hidden
         self.pages = torch.full((slots + 1, width), limits.pages, dtype=torch.int32, device=device)
-        self._table = torch.zeros(slots + 1, _LAST.stop, dtype=torch.int64, device=device)
-        self._temperatures = torch.ones(slots + 1, 2, device=device)  # slow, fast
-        self._limits = torch.ones(slots + 1, 3, MOST_RANKS, device=device)  # of the draws: slow, slow again, fast
+        self.table = torch.zeros(slots + 1, _LAST.stop, dtype=torch.int64, device=device)
+        self.temperatures = torch.ones(slots + 1, 2, device=device)  # slow, fast
+        self.limits = torch.ones(slots + 1, 3, MOST_RANKS, device=device)  # of the draws: slow, slow again, fast
 
     # Changes that a plan makes ---------------------------------------------------------------------------------------
 
@@ -106,9 +106,9 @@ class DeviceState:
         bounds = put(torch.stack(kept).numpy())
 
         def apply() -> None:
-            self._table.index_copy_(0, slots, table)
-            self._temperatures.index_copy_(0, slots, temperatures)
-            self._limits.index_copy_(0, slots, bounds)
+            self.table.index_copy_(0, slots, table)
+            self.temperatures.index_copy_(0, slots, temperatures)
+            self.limits.index_copy_(0, slots, bounds)
 
         return apply
 
@@ -121,13 +121,13 @@ class DeviceState:
         """Sets length and frame number behind prefills."""
         counts = put(np.array([(item.start + item.tokens, item.frame) for item in items], np.int64))
         slots = put(np.array([item.slot for item in items], np.int64))
-        return lambda: self._table[:, :_SEED].index_copy_(0, slots, counts)
+        return lambda: self.table[:, :_SEED].index_copy_(0, slots, counts)
 
     def _resume(self, items: Sequence[Prefill], put: Put) -> Change:
         """Fills the windows of turns that go on behind a prefill."""
         windows = put(np.array([_window(item.recent or []) for item in items], np.int64))
         slots = put(np.array([item.slot for item in items], np.int64))
-        return lambda: self._table[:, _WINDOW].index_copy_(0, slots, windows)
+        return lambda: self.table[:, _WINDOW].index_copy_(0, slots, windows)
 
     def positions(self, taken: Taken) -> Tensor:
         """Where the rows' last frames go in their sequences, int64 [B]."""
@@ -135,13 +135,13 @@ class DeviceState:
 
     def take(self, slots: Tensor) -> Taken:
         """State of ``slots`` [B]."""
-        rows = self._table.index_select(0, slots)
+        rows = self.table.index_select(0, slots)
         return Taken(rows[:, :_SEED], rows[:, _SEED], rows[:, _WINDOW], rows[:, _LAST])
 
     def params(self, rows: FrameRows, taken: Taken, ranks: int) -> FrameParams:
         """Sampling parameters of the next frame, for ``ranks`` candidates."""
-        slow_temperature, fast_temperature = self._temperatures.index_select(0, rows.slots).split(1, 1)
-        slow, again, fast = self._limits[..., :ranks].index_select(0, rows.slots).unbind(1)
+        slow_temperature, fast_temperature = self.temperatures.index_select(0, rows.slots).split(1, 1)
+        slow, again, fast = self.limits[..., :ranks].index_select(0, rows.slots).unbind(1)
         return FrameParams(
             Filter(slow_temperature, slow),
             Filter(REPETITION_TEMPERATURE, again),
@@ -162,7 +162,7 @@ class DeviceState:
         window = torch.where(frames[:, :1] == self._im_end_id, taken.window, moved)
         window.masked_fill_(rows.begins[:, None], 0)
         counts = taken.counts + rows.advance
-        self._table.index_copy_(0, rows.slots, torch.cat([counts, taken.seed[:, None], window, frames], 1))
+        self.table.index_copy_(0, rows.slots, torch.cat([counts, taken.seed[:, None], window, frames], 1))
         return frames
 
 

@@ -31,6 +31,10 @@ class Executor(Protocol):
     def depth(self) -> int:
         """Most steps that may be launched and not resolved. 1: a launch returns when the step is done."""
 
+    @property
+    def frame_path(self) -> str:
+        """How frames run: ``graph`` (CUDA graphs), ``eager`` (PyTorch), ``native`` (C++) or ``cost``."""
+
     def warm_up(self) -> None:
         """Run what a first step would be slow at. Call before the first plan; leaves no trace."""
 

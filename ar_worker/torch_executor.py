@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from ar_worker.device import Pending, choose_device
 from ar_worker.device_state import Change, DeviceState
 from ar_worker.executor import StepOutput
 from ar_worker.model import DualAr
+from ar_worker.native.binding import NativeError, NativeFrame
+from ar_worker.native.build import BuildError, library
+from ar_worker.native.check import differences
 from ar_worker.prefill import PrefillAttention, span_inputs
 from ar_worker.rows import RowPolicy
 from ar_worker.runner import FrameRunner, KvPool
@@ -25,7 +29,10 @@ from ar_worker.weights import load_weights, tensor_bytes
 from common.checkpoint import NUM_CODEBOOKS, load_model_config
 from common.messages import PROMPT_ROWS, Array, Assign, Prefill, Sampling, StepPlan
 
+log = logging.getLogger(__name__)
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+NATIVE_PARAMETERS = 100_000_000  # most of a model whose matrices are kept twice, as they are and packed
 BYTES_PER_SLOT = 3 * MOST_RANKS * 4 + 1024  # of a step's inputs, at most: its assignment and its row
 BYTES_PER_TOKEN = 512  # of a prefill, with its share of a block's padding
 
@@ -35,7 +42,8 @@ class ExecutorSettings:
     """Settings of the executor.
 
     ``auto``: CUDA where there is one, fp32 on the CPU and bf16 on CUDA. ``deterministic``: on CUDA, slower products
-    whose results don't depend on the batch (on the CPU they never do). ``max_prefill_tokens`` is per step.
+    whose results don't depend on the batch (on the CPU they never do). ``max_prefill_tokens`` is per step. ``native``:
+    frames run in C++ where that is possible.
     """
 
     device: str
@@ -46,6 +54,7 @@ class ExecutorSettings:
     max_prefill_tokens: int
     threads: int
     deterministic: bool
+    native: bool = True
 
 
 @dataclass(frozen=True)
@@ -67,30 +76,34 @@ class TorchExecutor:
     def __init__(self, directory: Path, settings: ExecutorSettings) -> None:
         torch.set_num_threads(settings.threads)
         config = load_model_config(directory)
-        self._limits = Limits(settings.slots, settings.pages, settings.page_size, settings.max_prefill_tokens, config)
+        self.limits = Limits(settings.slots, settings.pages, settings.page_size, settings.max_prefill_tokens, config)
         self._device = choose_device(settings.device)
         device = self._device.torch
         dtype = DTYPES[settings.dtype] if settings.dtype != "auto" else _default_dtype(device)
         self._rows = RowPolicy.choose(device, settings.threads, settings.deterministic)
         weights = load_weights(directory, config, device, dtype)
-        self._model = DualAr(config, weights, self._rows, self._limits.table_width * settings.page_size)
+        self._model = DualAr(config, weights, self._rows, self.limits.table_width * settings.page_size)
         self._whole_prefill = device.type == "cuda" and not settings.deterministic
-        self._table = SlotTable.empty(self._limits)
+        self._table = SlotTable.empty(self.limits)
         self._ranks = np.zeros(settings.slots + 1, np.int64)
         self._launched = 0
         self._make_state(dtype)
         self._weight_bytes = tensor_bytes(weights) + self._model.table_bytes
+        self._native: NativeFrame | None = None
+        if settings.native and device.type == "cpu":
+            self._native = self._checked_native()
 
     def _make_state(self, dtype: torch.dtype) -> None:
         """Everything that outlives a step."""
-        limits, slow, device = self._limits, self._limits.model.slow, self._device.torch
+        limits, slow, device = self.limits, self.limits.model.slow, self._device.torch
         shape = (slow.n_layer, 2, slow.n_kv_head, (limits.pages + 1) * limits.page_size, slow.head_dim)
-        self._pool = torch.zeros(shape, dtype=dtype, device=device)
+        self.pool = torch.zeros(shape, dtype=dtype, device=device)
         hidden = torch.zeros(limits.slots + 1, slow.dim, dtype=dtype, device=device)
         self._state = DeviceState(limits, hidden)
         depth, largest = self._device.depth + 1, self._rows.bucket(limits.slots)
         output = torch.zeros(depth, largest, NUM_CODEBOOKS + 1, dtype=torch.int16, device=device)
-        self._runner = FrameRunner(self._model, self._state, KvPool(self._pool, limits.page_size), output)
+        self._kv = KvPool(self.pool, limits.page_size)
+        self._runner = FrameRunner(self._model, self._state, self._kv, output)
         self._outputs = self._device.host_like(output)
         size = limits.slots * BYTES_PER_SLOT + limits.max_prefill_tokens * BYTES_PER_TOKEN * 2
         size += (limits.pages + limits.slots * limits.table_width) * 24 + largest * 64 + 4096
@@ -108,13 +121,19 @@ class TorchExecutor:
 
     @property
     def memory_bytes(self) -> dict[str, int]:
-        """Device memory held for good: ``weights`` and ``kv``."""
-        return {"weights": self._weight_bytes, "kv": self._pool.nbytes}
+        """Device memory held for good: ``weights``, with their packed copies, and ``kv``."""
+        packed = self._native.memory_bytes if self._native else 0
+        return {"weights": self._weight_bytes + packed, "kv": self.pool.nbytes}
+
+    @property
+    def frame_path(self) -> str:
+        """See :class:`ar_worker.executor.Executor`."""
+        return "native" if self._native else "eager"
 
     def warm_up(self) -> None:
         """Run a prompt and a decode through slot 0, then release it."""
-        tokens = min(self._limits.page_size, self._limits.max_prefill_tokens, self._limits.model.max_seq_len - 1)
-        pages = -(-(tokens + 1) // self._limits.page_size)
+        tokens = min(self.limits.page_size, self.limits.max_prefill_tokens, self.limits.model.max_seq_len - 1)
+        pages = -(-(tokens + 1) // self.limits.page_size)
         sampling = Sampling(temperature=1.0, fast_temperature=1.0, top_p=1.0, top_k=30, seed=0)
         appends = np.array([(0, page, page) for page in range(pages)], np.int32)
         prompt, none = np.zeros((PROMPT_ROWS, tokens), np.int32), np.zeros(0, np.int32)
@@ -131,7 +150,7 @@ class TorchExecutor:
     def launch(self, plan: StepPlan, arrays: Sequence[Array], arrived: float = 0.0) -> Ticket:
         """See :meth:`ar_worker.executor.Executor.launch`. A real device knows when it begins by itself."""
         begun = self._device.begin()
-        table = apply_plan(plan, arrays, self._table, self._limits)
+        table = apply_plan(plan, arrays, self._table, self.limits)
         prompt, decodes, appends = arrays
         for item in plan.assigned:
             self._ranks[item.slot] = ranks_needed(item.sampling.top_k)
@@ -166,14 +185,14 @@ class TorchExecutor:
 
     def _prefill(self, plan: StepPlan, prompt: Array, table: SlotTable, put: Put) -> Change:
         """The forward pass of a step's prefills; leaves the slow output of those that are sampled in the state."""
-        slow, size = self._limits.model.slow, self._limits.page_size
-        rows = plan_prefill(plan.prefills, prompt, table, self._limits, self._rows.multiple)
+        slow, size = self.limits.model.slow, self.limits.page_size
+        rows = plan_prefill(plan.prefills, prompt, table, self.limits, self._rows.multiple)
         frames, positions, writes = put(rows.prompt), put(rows.positions), put(rows.writes)
         spans = span_inputs(rows, slow.n_head // slow.n_kv_head, size, put)
         last_rows, last_slots = put(rows.last_rows), put(rows.last_slots)
 
         def run() -> None:
-            attend = PrefillAttention(self._pool, size, writes, spans, self._whole_prefill)
+            attend = PrefillAttention(self.pool, size, writes, spans, self._whole_prefill)
             x = self._model.slow(self._model.embed(frames), positions, attend)
             self._state.hidden.index_copy_(0, last_slots, x.index_select(0, last_rows))
 
@@ -181,12 +200,33 @@ class TorchExecutor:
 
     def _frame_plan(self, plan: StepPlan, decodes: Array, table: SlotTable) -> FramePlan:
         rows = decodes.size + sum(item.sample for item in plan.prefills)
-        return plan_frame(plan.prefills, decodes, table, self._limits, self._rows.bucket(rows))
+        bucket = rows if self._native else self._rows.bucket(rows)
+        return plan_frame(plan.prefills, decodes, table, self.limits, bucket)
 
     def _frame(self, rows: FramePlan, put: Put) -> Change:
-        given, step = self._runner.put(rows, put), self._launched
+        native, step = self._native, self._launched
+        if native is not None:
+            output = self._runner.output[step % len(self._runner.output)]
+            return lambda: native.run(rows, output)
+        given = self._runner.put(rows, put)
         ranks = int(self._ranks[rows.slots].max())
         return lambda: self._runner.run(given, rows.groups, ranks, step)
+
+    def _checked_native(self) -> NativeFrame | None:
+        """The native frame, if it can be built, knows the model, and computes what the eager one does."""
+        parameters = self._weight_bytes // 4
+        try:
+            if parameters > NATIVE_PARAMETERS:
+                raise NativeError(f"{parameters / 1e6:.0f} million parameters, which would be kept twice")
+            native = NativeFrame(library(), self._model, self._state, self._kv)
+        except (BuildError, NativeError) as error:
+            log.info("frames run in PyTorch", extra={"cause": str(error)})
+            return None
+        found = differences(self, lambda use: setattr(self, "_native", native if use else None))
+        if found:
+            log.warning("the native frame is not used: it gave %s", found)
+            return None
+        return native
 
 
 def _default_dtype(device: torch.device) -> torch.dtype:

@@ -32,4 +32,5 @@ ensure_environment() {
     if ! has_cuda_torch "$venv/bin/python"; then "${pip[@]}" -c "$lock" -r "$root/requirements-torch.lock"; fi
     "${pip[@]}" --no-deps -r "$lock"
     echo "$1 $stamp" >>"$venv/shoal-locks"
+    (cd "$root" && "$venv/bin/python" -m ar_worker.native.build) >&2  # a few seconds; without a compiler nothing
 }

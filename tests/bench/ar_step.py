@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=100)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--eager", action="store_true", help="frames in PyTorch even where C++ would do")
     args = parser.parse_args()
     pages = max(args.batches) * -(-(args.prompt + args.frames + 1) // PAGE_SIZE)
     settings = ExecutorSettings(
@@ -48,8 +49,10 @@ def main() -> None:
         max_prefill_tokens=args.prompt,
         threads=args.threads,
         deterministic=False,
+        native=not args.eager,
     )
     executor = TorchExecutor(args.checkpoint, settings)
+    print(f"frames: {executor.frame_path}")
     for batch in args.batches:
         prefill, step = measure(executor, batch, args.prompt, args.frames)
         print(f"batch {batch:3d}: {step * 1e3:7.2f} ms per frame, prefill of {args.prompt}: {prefill * 1e3:7.2f} ms")

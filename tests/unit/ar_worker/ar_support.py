@@ -36,6 +36,7 @@ def settings(**changes: object) -> ExecutorSettings:
         "max_prefill_tokens": 512,
         "threads": 1,
         "deterministic": False,
+        "native": False,
     }
     return ExecutorSettings(**{**values, **changes})  # type: ignore[arg-type]
 

@@ -18,9 +18,11 @@ def golden() -> Callable[[str, str], dict[str, Tensor]]:
     return lambda name, file: load_file(DATA / name / f"{file}.safetensors")
 
 
-@pytest.fixture(scope="session")
-def tiny_executor() -> TorchExecutor:
-    return TorchExecutor(DATA / "checkpoint_tiny", settings())
+@pytest.fixture(scope="session", params=["eager", "native"])
+def tiny_executor(request: pytest.FixtureRequest) -> TorchExecutor:
+    executor = TorchExecutor(DATA / "checkpoint_tiny", settings(native=request.param == "native"))
+    assert executor.frame_path == request.param
+    return executor
 
 
 @pytest.fixture

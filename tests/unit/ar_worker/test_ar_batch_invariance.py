@@ -28,8 +28,10 @@ def hand_fed(name: str) -> HandFedModel:
 
 
 @cache
-def executor(name: str, threads: int) -> TorchExecutor:
-    return TorchExecutor(CHECKPOINTS[name], settings(slots=SLOTS, pages=PAGES, threads=threads))
+def executor(name: str, threads: int, native: bool) -> TorchExecutor:
+    made = TorchExecutor(CHECKPOINTS[name], settings(slots=SLOTS, pages=PAGES, threads=threads, native=native))
+    assert (made.frame_path == "native") == native
+    return made
 
 
 @dataclass
@@ -91,7 +93,7 @@ def advance(sequence: Sequence, slot: int, rng: random.Random, whole: bool, step
 def keys_and_values(driver: Driver, slot: int, positions: int) -> torch.Tensor:
     """What the slot has cached. Read behind the executor's back: codes alone would hide a difference of one bit."""
     pages = torch.tensor(driver.owned[slot])
-    pool = driver.executor._pool
+    pool = driver.executor.pool
     return pool.unflatten(3, (-1, PAGE_SIZE))[:, :, :, pages].flatten(3, 4)[:, :, :, :positions].clone()
 
 
@@ -130,8 +132,8 @@ def run(driver: Driver, sequences: list[Sequence], rng: random.Random, whole: bo
     driver.step(release=release)
 
 
-def check(name: str, seed: int, count: int, threads: int) -> None:
-    executed_by, config = executor(name, threads), load_model_config(CHECKPOINTS[name])
+def check(name: str, seed: int, count: int, threads: int, native: bool = False) -> None:
+    executed_by, config = executor(name, threads, native), load_model_config(CHECKPOINTS[name])
     torch.set_num_threads(threads)
     rng = random.Random(seed)
     pages = rng.sample(range(PAGES), PAGES)
@@ -147,15 +149,20 @@ def check(name: str, seed: int, count: int, threads: int) -> None:
         assert torch.equal(one.cache, other.cache)
 
 
+@pytest.mark.parametrize("native", [False, True])
 @given(st.integers(0, 2**32), st.integers(1, 10))
 @hypothesis_settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_sequences_are_bit_equal_alone_and_in_a_crowd(seed: int, count: int) -> None:
-    check("tiny", seed, count, threads=1)
+def test_sequences_are_bit_equal_alone_and_in_a_crowd(native: bool, seed: int, count: int) -> None:
+    check("tiny", seed, count, threads=1, native=native)
 
 
-@pytest.mark.parametrize(("threads", "count"), [(1, 6), pytest.param(2, 3, marks=pytest.mark.slow)])
-def test_sequences_of_the_bundled_model_are_bit_equal_alone_and_in_a_crowd(threads: int, count: int) -> None:
-    check("mini", seed=threads, count=count, threads=threads)
+@pytest.mark.parametrize(
+    ("threads", "count", "native"), [(1, 6, False), (1, 6, True), pytest.param(2, 3, False, marks=pytest.mark.slow)]
+)
+def test_sequences_of_the_bundled_model_are_bit_equal_alone_and_in_a_crowd(
+    threads: int, count: int, native: bool
+) -> None:
+    check("mini", seed=threads, count=count, threads=threads, native=native)
 
 
 def test_sequences_are_bit_equal_alone_and_in_a_crowd_with_two_threads() -> None:

@@ -31,8 +31,9 @@ def test_greedy_codes_equal_the_original(golden: Golden, tiny: Driver, case: str
     assert ended.tolist() == [0] * (len(ended) - 1) + [int(case == "stop")]
 
 
-def test_greedy_codes_equal_the_original_with_real_codebook_sizes(golden: Golden) -> None:
-    driver = Driver(TorchExecutor(DATA / "checkpoint_tiny4096", settings()), list(range(64)))
+@pytest.mark.parametrize("native", [False, True])
+def test_greedy_codes_equal_the_original_with_real_codebook_sizes(golden: Golden, native: bool) -> None:
+    driver = Driver(TorchExecutor(DATA / "checkpoint_tiny4096", settings(native=native)), list(range(64)))
     for case in ("plain", "ref1", "unicode"):
         frames = golden("tiny4096", "greedy")[f"{case}.frames"].numpy()
         codes, _ = driver.generate(prompt_of(golden, case, "tiny4096"), GREEDY, frames.shape[1])
