@@ -273,6 +273,10 @@ class Scheduler:
         at = min([*self._registry.expiries(), *self._recovery.expiries(), self._call_at])
         return None if math.isinf(at) else at
 
+    def hanging(self, now: float) -> list[str]:
+        """Incarnations of workers whose step or call at work takes far longer than it should."""
+        return [worker.incarnation for worker in self._pool if worker.hangs(self.settings.hang_timeout, now)]
+
     def idle(self) -> bool:
         """Whether nothing is under way."""
         return not (self.waiting or self.requests or self.clips) and all(worker.idle for worker in self._pool)

@@ -56,6 +56,10 @@ class Peers:
     def heard(self, incarnation: str, now: float) -> None:
         self._heard[incarnation] = now
 
+    def hear_all(self, now: float) -> None:
+        """Count every peer's silence from now on."""
+        self._heard = dict.fromkeys(self._heard, now)
+
     def silent(self, now: float, bound: float) -> list[Peer]:
         """Peers that have sent nothing for ``bound`` seconds."""
         return [peer for peer in self if now - self._heard[peer.incarnation] > bound]

@@ -57,6 +57,7 @@ from scheduler.peers import Peers
 from scheduler.workers.capacity import capacity, conflicts
 
 PING_INTERVAL = 0.25  # seconds; also how soon a lost peer is noticed
+STALL_SECONDS = 2.0  # by which a ping that is due may be late
 MESSAGES_PER_ROUND = 256
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,8 @@ class Shell:
         metrics.watch(self._core, lambda: self._peers.ages(time.monotonic()), lambda: self._received)
         self._socket, _ = context.router(transport.scheduler_endpoint(process.config))
         self._wake_reader, self._wake_writer = socket.socketpair()
-        self._next_ping = 0.0
+        self._next_ping = time.monotonic()
+        self._no_hang_before = 0.0
         self._lost_some = False
         self._stop_by: float | None = None
         self._watchdog = notify.Watchdog()
@@ -235,7 +237,15 @@ class Shell:
     def _watch_peers(self, now: float) -> None:
         if now < self._next_ping:
             return
+        late = now - self._next_ping
         self._next_ping = now + PING_INTERVAL
+        if late > STALL_SECONDS:  # this process stood still: what the peers sent meanwhile is yet to be read
+            log.warning("the scheduler stood still", extra={"seconds": round(late, 1)})
+            self._peers.hear_all(now)
+            self._no_hang_before = now + self._settings.hang_timeout
+        for incarnation in self._core.hanging(now) if now >= self._no_hang_before else []:
+            log.error("a worker hangs", extra={"incarnation": incarnation})
+            self._lose(incarnation)
         for peer in self._peers.silent(now, self._settings.worker_timeout):
             log.warning("peer is silent", extra={"peer": peer.name})
             self._lose(peer.incarnation)

@@ -7,6 +7,7 @@ import numpy as np
 FORGETTING = 0.995  # weight of a result relative to the next one
 REFIT_EVERY = 16
 EWMA_WEIGHT = 0.1
+HANG_FACTOR = 20  # times the expected cost, after which a worker hangs
 
 
 class Average:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from common.messages import ArWorkerHello
 from scheduler.requests.request import Request
-from scheduler.resources.costs import Average, LinearCost
+from scheduler.resources.costs import HANG_FACTOR, Average, LinearCost
 from scheduler.resources.pages import PagePool
 from scheduler.resources.prefix_cache import Node
 from scheduler.resources.slots import SlotPool
@@ -130,6 +130,14 @@ class ArWorker:
     def ahead(self) -> int:
         """Steps to send before the one at work is answered: a second one pays where steps are short."""
         return 1 if self.step_seconds.value >= LEAST_AHEAD else 2
+
+    def hangs(self, timeout: float, now: float) -> bool:
+        """Whether the step at work takes far longer than it should, and at least ``timeout`` seconds."""
+        if not self.in_flight:
+            return False
+        step = self.in_flight[0]
+        expected = self.step_cost.predict(len(step.rows), step.prompt_tokens)
+        return now - max(step.sent, self.answered) > max(timeout, HANG_FACTOR * expected)
 
     @property
     def idle(self) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from common.messages import VocoderWorkerHello
 from scheduler.requests.request import Request
-from scheduler.resources.costs import Average, LinearCost
+from scheduler.resources.costs import HANG_FACTOR, Average, LinearCost
 from scheduler.resources.slots import Lease, SlotPool
 
 CALL_GUESS = 0.01  # seconds, until the first result
@@ -77,6 +77,12 @@ class VocoderWorker:
     def held(self) -> dict[str, int]:
         """Resources held by requests, by kind."""
         return {"slots": self.slots.size - self.slots.free, "unsent frames": self.unsent}
+
+    def hangs(self, timeout: float, now: float) -> bool:
+        """Whether the call at work takes far longer than it should, and at least ``timeout`` seconds."""
+        if not self.in_flight:
+            return False
+        return now - self.began > max(timeout, HANG_FACTOR * self.call_cost.predict(self.in_flight[0].frames))
 
     @property
     def idle(self) -> bool:

@@ -159,3 +159,32 @@ def test_a_late_answer_is_not_taken_for_the_frame_of_another_request() -> None:
     second = world.submit([7], [20], output="codes")
     world.late_answer()
     ends_well(world, second)
+
+
+@pytest.mark.parametrize("kind", ["ar", "vocoder"])
+def test_a_worker_that_is_at_one_step_or_call_for_long_hangs_and_others_do_not(kind: str) -> None:
+    world, request = at_work()
+    world.join_ar()
+    world.join_vocoder()
+    while not any(worker.plans for worker in (world.ar if kind == "ar" else world.vocoders).values()):
+        world.step()
+    busy = {name for name, worker in [*world.ar.items(), *world.vocoders.items()] if worker.plans}
+    timeout = world.core.settings.hang_timeout
+    assert world.core.hanging(world.now + timeout) == []
+    assert set(world.core.hanging(world.now + timeout + 1)) == busy
+    ends_well(world, request)
+    assert world.core.hanging(world.now + 1e6) == [], "a worker without work never hangs"
+
+
+def test_what_takes_long_may_take_longer() -> None:
+    world = World(Settings(hang_timeout=1.0))
+    world.join_ar().seconds = 3.0
+    world.join_vocoder()
+    request = world.submit([7], [30])
+    for _ in range(12):
+        world.step()
+        while world.call():
+            pass
+    assert world.core.hanging(world.now + 20) == []
+    assert world.core.hanging(world.now + 100) == list(world.ar)
+    ends_well(world, request)
