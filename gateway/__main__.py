@@ -39,7 +39,7 @@ log = logging.getLogger("gateway")
 
 
 def main() -> int:
-    """Serve until asked to stop; the exit status."""
+    """Serve until asked to stop; returns the exit status."""
     process = processes.start("gateway")
     # A device that waits for its next step holds up every stream; the gateway has each stream's reserve to spend.
     os.nice(process.config.gateway.nice)
@@ -84,7 +84,7 @@ async def _run(process: Process, served: ServedModel) -> int:
 
 
 def _signals() -> asyncio.Queue[signal.Signals]:
-    """TERM and INT, as they come."""
+    """Queue of the TERM and INT signals received."""
     received: asyncio.Queue[signal.Signals] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, received.put_nowait, number)
@@ -99,7 +99,7 @@ async def _ping_watchdog() -> None:
 
 
 async def _serve(process: Process, server: Server, signals: asyncio.Queue[signal.Signals]) -> bool:
-    """Until a signal and the drain after it, or a second signal, or until whoever started this process has died.
+    """Return after a signal and its drain, after a second signal, or when the parent process has died.
 
     Whether the rest is to be done at once.
     """

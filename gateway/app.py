@@ -1,4 +1,4 @@
-"""The web application: its routes, and what holds for all of them."""
+"""The web application: routes, and the middlewares that apply to all of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def make_app(gateway: Gateway) -> web.Application:
 
 
 def _compatible(routes: web.RouteTableDef) -> list[web.RouteDef]:
-    """Those below /v1 once more, where Fish's cloud has them for OpenAI's clients."""
+    """Repeat the routes below /v1 under the prefix that Fish's cloud has for OpenAI's clients."""
     return [
         web.RouteDef(route.method, auth.COMPAT + route.path, route.handler, route.kwargs)
         for route in routes
@@ -55,7 +55,7 @@ def _compatible(routes: web.RouteTableDef) -> list[web.RouteDef]:
 
 
 def _expecting(routes: Iterable[web.AbstractRouteDef]) -> list[web.AbstractRouteDef]:
-    """The same routes, with our handling of the Expect header."""
+    """Return the routes with our handling of the Expect header."""
     for route in routes:
         if isinstance(route, web.RouteDef):
             route.kwargs["expect_handler"] = protocol_errors.expect
@@ -63,7 +63,7 @@ def _expecting(routes: Iterable[web.AbstractRouteDef]) -> list[web.AbstractRoute
 
 
 async def _close_sockets(app: web.Application) -> None:
-    """WebSockets that a drain could not wait for; the web server itself would leave them open."""
+    """Close WebSockets that outlast a drain; the web server itself would leave them open."""
     await asyncio.gather(*(socket.cut_off() for socket in list(app[GATEWAY].sockets)))
 
 
@@ -83,7 +83,7 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
 
 @web.middleware
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Names the request, turns whatever goes wrong into a reply or a broken connection, and counts the reply."""
+    """Assigns a request id, turns errors into replies or broken connections, and counts the reply."""
     request[ARRIVAL] = asyncio.get_running_loop().time()
     request[REQUEST_ID] = _request_id(request)
     request[TRACE] = trace_context.of_header(request.headers.get("traceparent", ""))
@@ -132,7 +132,7 @@ def _as_api_error(error: Exception) -> ApiError:
 
 @web.middleware
 async def _admit(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Lets in whom the keys let in, within the limits of the key, and refuses new requests while a drain lasts."""
+    """Authenticates, applies limits, and refuses new requests while draining."""
     gateway = request.app[GATEWAY]
     route = auth.route_of(request)
     if not auth.asks_for_key(route):

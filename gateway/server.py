@@ -1,4 +1,4 @@
-"""Listening: the socket, the web server on it, and how it is stopped."""
+"""The server: listening socket, web server, and shutdown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CANCEL_SECONDS = 0.5  # for handlers that are cut off at the end
 
 
 class Server:
-    """A gateway that listens."""
+    """A listening gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.address = ""
@@ -36,7 +36,7 @@ class Server:
         )
 
     async def start(self, host: str, port: int) -> None:
-        """Bind and serve; :attr:`address` says where.
+        """Bind and serve at :attr:`address`.
 
         Raises:
             OSError: the address can't be bound.
@@ -54,7 +54,7 @@ class Server:
         self.address = f"{name}:{listener.getsockname()[1]}"
 
     async def drain(self, seconds: float, grace: float = 0.0) -> None:
-        """Be ready no more; after a grace, refuse what is new, and wait so long at most for what is under way."""
+        """Drain: turn unready, refuse new requests after a grace period, and wait with a bound for running ones."""
         gateway = self._gateway
         gateway.draining = True
         await asyncio.sleep(grace)
@@ -64,7 +64,7 @@ class Server:
             await asyncio.wait_for(gateway.idle.wait(), seconds)
 
     async def close(self) -> None:
-        """Stop listening, and cut off what is still under way."""
+        """Stop listening and break off what still runs."""
         if self._listening is not None:
             self._listening.close()
         try:

@@ -38,17 +38,17 @@ LOGGED: web.RequestKey[bool] = web.RequestKey("logged", bool)
 
 
 class Socket(Protocol):
-    """A WebSocket, as far as a shutdown is concerned."""
+    """The part of a WebSocket that a shutdown needs."""
 
     async def leave(self) -> None:
-        """Go if there is nothing left to do."""
+        """Close the socket if it is idle."""
 
     async def cut_off(self) -> None:
-        """Go now."""
+        """Close the socket now."""
 
 
 class Gateway:
-    """The services, and whether the gateway still takes requests."""
+    """The shared services, and whether the gateway still accepts requests."""
 
     def __init__(
         self, config: Config, model: ServedModel, engine: Engine, metrics: GatewayMetrics, bounds: Bounds
@@ -74,7 +74,7 @@ class Gateway:
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
-        """A speech or voice request, for which a drain has to wait."""
+        """Count a speech or voice request, for which a drain has to wait."""
         self._active += 1
         self.metrics.in_flight.set(self._active)
         self.idle.clear()

@@ -1,4 +1,4 @@
-"""Who asks: the holder of a key or a peer without one; what it may do at a time, and what it has used."""
+"""Clients: holders of API keys and anonymous peers, with their limits and usage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Limits(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What an account has used since the gateway started."""
+    """Usage of an account since the gateway started."""
 
     requests: int
     characters: int
@@ -30,14 +30,14 @@ class Usage(NamedTuple):
 
 
 class Client:
-    """Who asks. ``name`` stands for its share of the server: a key's name, or the address of the peer."""
+    """Sender of requests. ``name`` identifies its fair share: a key's name, or the peer's address."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
-        """One request under way.
+        """Hold a place for one running request.
 
         Raises:
             ApiError: 429: this client has too many of them, or sends them too fast.
@@ -45,14 +45,14 @@ class Client:
         yield
 
     def count_text(self, characters: int) -> None:
-        """Text was accepted."""
+        """Count accepted text."""
 
     def count_sound(self, seconds: float) -> None:
-        """Sound was made."""
+        """Count generated sound."""
 
 
 class Account(Client):
-    """The holder of a key. It outlives a reload of the keys, so that its counts go on."""
+    """Holder of a key. It survives a reload of the keys, so its counts continue."""
 
     def __init__(self, name: str, limits: Limits, metrics: GatewayMetrics) -> None:
         super().__init__(name)
@@ -90,7 +90,7 @@ class Account(Client):
         self._metrics.key_audio_seconds.labels(self.name).inc(seconds)
 
     def _take_turn(self) -> None:
-        """A bucket that holds a minute's requests and fills at the rate allowed."""
+        """Token bucket: holds one minute's requests and refills at the allowed rate."""
         rate, now = self.limits.rate, time.monotonic()
         if not rate:
             return

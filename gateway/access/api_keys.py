@@ -1,4 +1,4 @@
-"""API keys: read from a TOML file and from the environment, compared in constant time, read again when they change.
+"""API keys: loaded from a TOML file and the environment, compared in constant time, reloaded when the file changes.
 
 The file has one table per key:
 
@@ -54,10 +54,10 @@ class _Entry(NamedTuple):
 
 
 class Keys:
-    """The keys this gateway knows."""
+    """API keys known to this gateway."""
 
     def __init__(self, file: Path | None, environment: str, metrics: GatewayMetrics) -> None:
-        """Read them. ``environment``: ``name=key`` pairs with commas between them.
+        """Load the keys. ``environment``: comma-separated ``name=key`` pairs.
 
         Raises:
             ConfigError: naming the file or variable, and what is wrong with it.
@@ -71,11 +71,11 @@ class Keys:
 
     @property
     def required(self) -> bool:
-        """Whether a key is needed at all. With a file that lists none, nobody has one."""
+        """Whether a key is required. A file without keys locks everybody out."""
         return self._file is not None or bool(self._fixed)
 
     def find(self, key: str) -> Account | None:
-        """Whose key this is. It takes as long for a wrong key as for a right one."""
+        """Return the account of a key, in the same time for a wrong key as for a right one."""
         digest = hashlib.sha256(key.encode(errors="surrogatepass")).digest()
         found = None
         for entry in self._entries:
@@ -84,7 +84,7 @@ class Keys:
         return found
 
     async def refresh(self) -> None:
-        """Look, at most once a second, whether the file has changed. One that can't be used changes nothing."""
+        """Reload the file if it has changed, checking at most once a second. An invalid file changes nothing."""
         now = time.monotonic()
         if self._file is None or now - self._checked < CHECK_SECONDS:
             return

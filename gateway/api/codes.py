@@ -1,4 +1,4 @@
-"""``POST /v1/codes``: text in, the ten codes of each frame out, as server-sent events."""
+"""``POST /v1/codes``: text to codes, one server-sent event per frame."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ routes = web.RouteTableDef()
 
 @routes.post("/v1/codes")
 async def codes(request: web.Request) -> web.StreamResponse:
-    """The status waits for the first frame; an error after it is an event."""
+    """Stream the codes. The status waits for the first frame; a later error is an event."""
     gateway = request.app[GATEWAY]
     wanted = await encoded_stream.read_request(request)
     with Session(gateway, request, "codes", "codes") as session:

@@ -1,4 +1,4 @@
-"""``/debug/*``: what became of single requests, and traces of the whole pipeline. Never what was said."""
+"""``/debug/*``: timelines of single requests and traces of the whole pipeline, without any text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Event(NamedTuple):
 
 @routes.get("/debug/requests")
 async def requests(request: web.Request) -> web.Response:
-    """Those under way and the last that have ended, newest first."""
+    """List running and recently finished requests, newest first."""
     return web.json_response({"requests": [_summary(one) for one in request.app[GATEWAY].timelines]})
 
 
@@ -63,7 +63,7 @@ async def trace_of_all(request: web.Request) -> web.Response:
 
 
 async def _look_up(request: web.Request, work: bool) -> tuple[Timeline, Recent | None]:
-    """A request's timeline, and what the scheduler remembers of it; None if it doesn't answer."""
+    """Return a request's timeline and the scheduler's records of it; None if the scheduler doesn't answer."""
     gateway: Gateway = request.app[GATEWAY]
     timeline = gateway.timelines.find(request.match_info["id"])
     if timeline is None:
@@ -108,7 +108,7 @@ def _of_gateway(timeline: Timeline) -> Iterator[Event]:
 
 
 def _of_scheduler(records: list[RequestRecord]) -> Iterator[Event]:
-    """Of each engine request of the reply."""
+    """Yield the events of each engine request of the reply."""
     for record in records:
         part = {"engine_request": record.request}
         admitted = part | {"ar_worker": record.ar_worker, "vocoder_worker": record.vocoder_worker}

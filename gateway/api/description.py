@@ -1,4 +1,4 @@
-"""``GET /openapi.json``: the description of the API."""
+"""``GET /openapi.json``: the OpenAPI document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``WS /v1/tts/live``: text in as it is written, sound out as it is made.
+"""``WS /v1/tts/live``: text streamed in, sound streamed out.
 
 Messages are binary, each a msgpack map.
 
@@ -59,7 +59,7 @@ async def live(request: web.Request) -> web.StreamResponse:
 
 
 def _refusal(gateway: Gateway) -> ApiError | None:
-    """The reason not to open another socket, if there is one."""
+    """Return the reason not to open another socket, or None."""
     if len(gateway.sockets) >= gateway.settings.max_live:
         return ApiError(429, "too_many_sockets", f"{gateway.settings.max_live} sockets are open", retry_after=5)
     if gateway.engine.unready():
@@ -73,7 +73,7 @@ def _count_refusal(gateway: Gateway, error: ApiError) -> None:
 
 
 class Live:
-    """One socket: at most one utterance at a time, from ``start`` to ``finish``."""
+    """A WebSocket with at most one utterance at a time, from ``start`` to ``finish``."""
 
     def __init__(self, gateway: Gateway, request: web.Request, socket: web.WebSocketResponse) -> None:
         self._gateway, self._request, self._socket = gateway, request, socket
@@ -87,7 +87,7 @@ class Live:
         self._active = self._loop.time()
 
     async def serve(self) -> None:
-        """Until the socket is closed, by whom ever."""
+        """Serve until either side closes the socket."""
         self._gateway.sockets.add(self)
         try:
             if self._gateway.refusing:
@@ -106,12 +106,12 @@ class Live:
             self._ended.set()
 
     async def leave(self) -> None:
-        """The server is shutting down: an idle socket has no reason to stay."""
+        """Close the socket if it is idle, since the server is shutting down."""
         if self._speaking is None:
             self._close(WSCloseCode.GOING_AWAY, b"the server is shutting down")
 
     async def cut_off(self) -> None:
-        """The server can't wait any longer."""
+        """Break off and close the socket: the drain has run out of time."""
         if self._speaking is not None:
             await self._abort(BROKEN_OFF)
             await self._fail(draining())
@@ -170,7 +170,7 @@ class Live:
     # Speaking --------------------------------------------------------------------------------------------------------
 
     async def _speak(self, utterance: Utterance) -> None:
-        """To the end of an utterance, in a task of its own."""
+        """Run an utterance to its end, in a task of its own."""
         try:
             try:
                 await utterance.speak()
@@ -194,7 +194,7 @@ class Live:
         self._active = self._loop.time()
 
     async def _abort(self, why: str | None = None) -> None:
-        """Break off what is being said. ``why`` is for the metrics; None: the client has gone."""
+        """Break off the current utterance. ``why`` is for the metrics; None: the client has gone."""
         self._utterance = None
         task, self._speaking = self._speaking, None
         if task is not None and task is not asyncio.current_task():
@@ -205,7 +205,7 @@ class Live:
     # The socket ------------------------------------------------------------------------------------------------------
 
     async def _fail(self, error: ApiError) -> None:
-        """Clients look at ``finish`` only; the event before it tells more."""
+        """Send an error and ``finish``. Most clients look at ``finish`` only; the error event has the details."""
         self._failed = True
         _count_refusal(self._gateway, error)
         with contextlib.suppress(ConnectionError, TimeoutError):
@@ -217,7 +217,7 @@ class Live:
         await self._socket.send_bytes(msgspec.msgpack.encode(values))
 
     def _finished(self) -> None:
-        """After ``finish``: some clients wait for the socket to close, others want to use it again."""
+        """Close or keep the socket after ``finish``: some clients wait for the close, others reuse the socket."""
         policy = self._gateway.settings.live_after_finish
         keep = policy == "keep" or (
             policy == "auto" and self._request.headers.get("User-Agent", "").startswith(POOLING)
@@ -228,7 +228,7 @@ class Live:
             self._close(WSCloseCode.OK, b"")
 
     def _close(self, code: int, message: bytes) -> None:
-        """Have the socket closed, by the task that reads it.
+        """Ask the reading task to close the socket.
 
         Only there does aiohttp wait for the client's part. Else the connection would end at once, what the client still
         sends would be answered with a reset, and by that it might lose what it has not read yet.
@@ -238,7 +238,7 @@ class Live:
             self._waiting.reschedule(self._loop.time())
 
     async def _receive(self) -> WSMessage | None:
-        """The next message; None: none has come for long, or the socket is to be closed."""
+        """Receive the next message; None after an idle timeout, or if the socket is to be closed."""
         try:
             async with asyncio.timeout(self._patience()) as self._waiting:
                 return await self._socket.receive()
@@ -258,7 +258,7 @@ class Live:
         return max(0.01, self._active + self._gateway.settings.live_idle_timeout - self._loop.time())
 
     async def _idle(self) -> None:
-        """Nothing has come for long; and unless sound has gone out meanwhile, that was all."""
+        """Handle an idle timeout; sound that was sent meanwhile counts as activity."""
         if self._loop.time() - self._active < self._gateway.settings.live_idle_timeout:
             return
         if self._speaking is not None:

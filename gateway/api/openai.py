@@ -1,4 +1,4 @@
-"""OpenAI's speech API: ``POST /v1/audio/speech``, and the lists of models and voices its clients look for."""
+"""OpenAI's speech API: ``POST /v1/audio/speech`` and the listings that its clients use."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def say(request: web.Request) -> web.StreamResponse:
 
 
 class Events:
-    """Server-sent events: one for each piece of sound, as base64, and one for the end."""
+    """Framing as server-sent events: one with base64 per piece of sound, and one for the end."""
 
     def media_type(self, sound: str) -> str:
         return "text/event-stream"
@@ -92,7 +92,7 @@ async def voices(request: web.Request) -> web.Response:
 
 @routes.post("/v1/audio/voices")
 async def add_voice(request: web.Request) -> web.Response:
-    """A voice of a recording; ``ref_text`` is what is said in it, which OpenAI's own API does not ask for."""
+    """Add a voice from a recording. Unlike OpenAI's API, this one requires its transcript, ``ref_text``."""
     gateway, form = request.app[GATEWAY], await forms.read(request, forms.MULTIPART)
     name, audio = form.text("name"), form.file("audio_sample")
     if "ref_text" not in form.texts:
@@ -110,12 +110,12 @@ async def add_voice(request: web.Request) -> web.Response:
 
 @routes.get("/v1/test")
 async def test(request: web.Request) -> web.Response:
-    """By this, clients that know several servers take this one for one whose voices can be listed."""
+    """Probe of clients that support several servers: it tells them that voices can be listed."""
     return json_reply(replies.Status("ok"))
 
 
 async def _voice(gateway: Gateway, body: OpenAIFields) -> str | None:
-    """The voice that is to speak; None: the default one.
+    """Return the voice to speak with; None: the default one.
 
     Some clients send the voice as the model, and no voice.
 

@@ -1,4 +1,4 @@
-"""``GET /``: the web page, and ``GET /status``: the few numbers it shows of the server."""
+"""``GET /``: the web page; ``GET /status``: the server's state for it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HEADERS = {
 
 
 class File(NamedTuple):
-    """One file of the page. ``tag``: strong entity tag, a hash of the content."""
+    """A file of the page. ``tag``: strong entity tag, a hash of the content."""
 
     content: bytes
     media_type: str
@@ -90,7 +90,7 @@ async def status(request: web.Request) -> web.Response:
 
 
 def _file(request: web.Request, file: File) -> web.Response:
-    """The file, or 304 for a browser that has it."""
+    """Reply with the file, or 304 if the browser has it."""
     held = request.if_none_match or ()
     if any(tag.value in (file.tag, "*") for tag in held):
         response = web.Response(status=304, headers=HEADERS)

@@ -1,4 +1,4 @@
-"""``POST /v1/tts``: text in, sound out, streamed or in one piece."""
+"""``POST /v1/tts``: text to sound, streamed or in one piece."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/v1/vqgan/*``: the codec by itself, as Fish's server offers it, and speech recognition, which there is none of."""
+"""``/v1/vqgan/*`` and ``/v1/asr``: fish-speech's codec endpoints, and its transcription endpoint (not implemented)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ routes = web.RouteTableDef()
 
 @routes.post("/v1/vqgan/encode")
 async def encode(request: web.Request) -> web.Response:
-    """Recordings to codes: ``{audios: [file, ...]}`` to ``{tokens: [[10 rows of codes], ...]}``."""
+    """Encode recordings: ``{audios: [file, ...]}`` to ``{tokens: [[10 rows of codes], ...]}``."""
     gateway = request.app[GATEWAY]
     audios = _list(await read_fields(request), "audios", gateway.settings.max_references)
     for index, audio in enumerate(audios):
@@ -36,7 +36,7 @@ async def encode(request: web.Request) -> web.Response:
 
 @routes.post("/v1/vqgan/decode")
 async def decode(request: web.Request) -> web.Response:
-    """Codes to sound: ``{tokens: [[10 rows of codes], ...]}`` to ``{audios: [float16 samples, ...]}``."""
+    """Decode codes: ``{tokens: [[10 rows of codes], ...]}`` to ``{audios: [float16 samples, ...]}``."""
     gateway = request.app[GATEWAY]
     tokens = _list(await read_fields(request), "tokens", gateway.settings.max_references)
     if sum(_frames(gateway, rows, f"tokens[{index}]") for index, rows in enumerate(tokens)) > MAX_FRAMES:
@@ -51,7 +51,7 @@ async def transcribe(request: web.Request) -> web.Response:
 
 
 async def _sound(request: web.Request, codes: Array) -> bytes:
-    """Samples float16 [frames * hop], little-endian."""
+    """Decode codes to samples, float16 [frames * hop], little-endian."""
     gateway = request.app[GATEWAY]
     with Session(gateway, request, "vqgan", "pcm") as session:
         stream = session.stream = gateway.engine.submit_codes(session.request, session.client.name, codes)
@@ -66,7 +66,7 @@ async def _sound(request: web.Request, codes: Array) -> bytes:
 
 
 def _frames(gateway: Gateway, rows: Any, param: str) -> int:
-    """How many frames there are in nested lists, which are looked into no further.
+    """Return the number of frames in nested lists, without checking their elements.
 
     Raises:
         ApiError: 400: another shape.
@@ -80,7 +80,7 @@ def _frames(gateway: Gateway, rows: Any, param: str) -> int:
 
 
 def _codes(gateway: Gateway, rows: list[list[Any]], param: str) -> Array:
-    """Codes int16 [10, frames] of nested lists.
+    """Convert nested lists to codes, int16 [10, frames].
 
     Raises:
         ApiError: 400: what is no code, or codes beyond their codebooks.

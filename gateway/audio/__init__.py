@@ -1,4 +1,4 @@
-"""Sound as bytes: from the model's samples to the format, rate, tempo and volume a client asks for."""
+"""Audio encoding: from the model's samples to the format, rate, tempo and volume of a request."""
 
 from gateway.audio.delivery import Delivery, Format, check_codecs, opus_bits, rate_of
 from gateway.audio.pcm import to_int16

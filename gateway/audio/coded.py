@@ -1,4 +1,4 @@
-"""Formats that FFmpeg's libraries write, by way of PyAV: Opus in Ogg, AAC in ADTS, FLAC. Needs the extra ``codecs``."""
+"""Formats encoded with PyAV (FFmpeg): Opus in Ogg, AAC in ADTS, FLAC. Needs the extra ``codecs``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOTAL_SAMPLES = slice(21, 26)  # of a FLAC stream: the last 36 of these bits
 
 
 class _Written:
-    """A file object that can't seek; what was written is taken from it."""
+    """Write-only file object without seek; the written bytes are taken out of it."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -34,7 +34,7 @@ class _Written:
 
 
 class _Coded:
-    """One stream in one container."""
+    """An encoded stream in a container."""
 
     media_type: str
     slow = True
@@ -59,7 +59,7 @@ class _Coded:
 
     @property
     def lag(self) -> int:
-        """A frame that is not full yet, one of overlap, and one of look-ahead; known from the first samples on."""
+        """Delay in samples: an incomplete frame, one of overlap, one of look-ahead; known after the first samples."""
         return 3 * int(self._stream.codec_context.frame_size)
 
     def encode(self, samples: Array) -> bytes:
@@ -82,7 +82,7 @@ class _Coded:
 
 
 class Opus(_Coded):
-    """Opus in Ogg (RFC 7845), always at 48 kHz, a page for every 20 ms."""
+    """Opus in Ogg (RFC 7845), always at 48 kHz, one page per 20 ms."""
 
     media_type = "audio/ogg"
 
@@ -92,7 +92,7 @@ class Opus(_Coded):
 
 
 class Aac(_Coded):
-    """AAC-LC in ADTS frames: they can be joined."""
+    """AAC-LC in ADTS frames, so that streams can be concatenated."""
 
     media_type = "audio/aac"
 
@@ -101,7 +101,7 @@ class Aac(_Coded):
 
 
 class Flac(_Coded):
-    """FLAC; its header tells the number of samples only where the whole is known before it is sent."""
+    """FLAC. Its header has the number of samples only if the whole is encoded before it is sent."""
 
     media_type = "audio/flac"
 

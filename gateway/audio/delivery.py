@@ -1,4 +1,4 @@
-"""What a request says of the sound's form, and which forms there are."""
+"""Output format of a request, and the formats that are available."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KNOWN_RATES = {"mp3": _MPEG, "aac": _MPEG, "opus": (8_000, 12_000, 16_000, 24_0
 
 
 class Delivery(Struct, frozen=True):
-    """The form of the sound: ``rate`` in samples/s, ``volume`` in dB, ``mp3_bitrate`` in kbit/s, the other in bit/s."""
+    """Output format: ``rate`` in samples/s, ``volume`` in dB, ``mp3_bitrate`` in kbit/s, ``opus_bitrate`` in bit/s."""
 
     format: Format
     rate: int
@@ -35,7 +35,7 @@ class Delivery(Struct, frozen=True):
 
 
 def rate_of(sound_format: Format, asked: int | None, model_rate: int, pcm_rate: int) -> int:
-    """The rate of the bytes: as ``asked``; else ``pcm_rate`` for bare samples, which can't tell it; else the model's.
+    """Return the output rate: ``asked``, else ``pcm_rate`` for headerless samples, else the model's or the next above.
 
     Raises:
         InvalidFieldError: naming ``sample_rate``: the format has no such rate.
@@ -64,7 +64,7 @@ def _check_rate(sound_format: Format, rate: int) -> None:
 
 
 def check_codecs(sound_format: Format, speed: float) -> None:
-    """Whether this installation can make such sound.
+    """Check that this installation can encode such sound.
 
     Raises:
         InvalidFieldError: naming ``format`` or ``prosody.speed``: the extra ``codecs`` is needed and not installed.
@@ -82,7 +82,7 @@ def check_codecs(sound_format: Format, speed: float) -> None:
 
 
 def opus_bits(value: int) -> int:
-    """Bits per second of what clients send: kilobits below 1000, bits above; 0 and negative ones mean automatic."""
+    """Convert a client's Opus bit rate to bit/s: values below 1000 are kbit/s; 0 and below mean automatic."""
     if value <= 0:
         return OPUS_AUTO
     lowest, highest = _OPUS_BITS

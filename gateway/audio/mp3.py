@@ -1,4 +1,4 @@
-"""MPEG audio layer III."""
+"""MP3 encoding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ QUALITY = 5  # LAME's scale, 0 best and slowest; 5 costs 0.4 % of a core per str
 
 
 class Mp3:
-    """A constant bit rate: frames only, no ID3 tag and no Xing header, so that replies can be joined.
+    """MP3 at a constant bit rate, without ID3 tag and Xing header, so that replies can be concatenated.
 
     A bit rate beyond what MPEG allows at a sample rate (160 kbit/s at 16 to 24 kHz, 64 below) becomes the highest one.
     """

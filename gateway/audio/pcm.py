@@ -1,4 +1,4 @@
-"""Uncompressed formats: bare samples, and the same behind a RIFF header."""
+"""Uncompressed formats: headerless PCM and WAV."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _HEADER_BYTES = 44
 
 
 def to_int16(samples: Array) -> Array:
-    """Samples float [n] within -1 and 1 as little-endian int16 [n]; what is beyond is clipped."""
+    """Convert samples, float [n] within -1 and 1, to little-endian int16 [n]; values beyond are clipped."""
     scaled = np.rint(samples * np.float32(32768))
     return scaled.clip(LOWEST, HIGHEST, out=scaled).astype("<i2")
 
 
 class Pcm:
-    """Unframed samples: 16-bit little-endian mono."""
+    """Headerless PCM: 16-bit little-endian mono."""
 
     slow = False
     lag = 0
@@ -40,7 +40,7 @@ class Pcm:
 
 
 class Wav(Pcm):
-    """The same samples behind one RIFF header of 44 bytes."""
+    """WAV: PCM after one RIFF header of 44 bytes."""
 
     def __init__(self, rate: int) -> None:
         super().__init__(rate)

@@ -1,4 +1,4 @@
-"""Samples of the model to bytes for a client: tempo, gain, resampling, encoding, in this order and in small pieces."""
+"""Output pipeline from the model's samples to bytes: tempo, gain, resampling and encoding, in small pieces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NONE = np.zeros(0, np.float32)
 
 
 class Encoder(Protocol):
-    """One stream of sound in one format, at ``rate`` samples per second.
+    """Encoder of one stream in one format, at ``rate`` samples per second.
 
     ``slow``: encoding takes so long that it belongs into a thread. ``lag``: samples of silence that push out all that
     was kept back.
@@ -36,17 +36,17 @@ class Encoder(Protocol):
     def lag(self) -> int: ...
 
     def encode(self, samples: Array) -> bytes:
-        """Bytes for the next samples, float32 [n], a header before the first; an encoder may keep some back."""
+        """Encode the next samples, float32 [n], after a header before the first; an encoder may hold some back."""
 
     def flush(self) -> bytes:
-        """What was kept back, and the end of the stream."""
+        """Return the bytes held back and the end of the stream."""
 
     def sealed(self, first: bytes) -> bytes:
-        """The first bytes of the stream once more, after its end: with its length, where the header tells one."""
+        """Return the stream's first bytes with its length filled in, where the header has one; call after the end."""
 
 
 class Pipeline:
-    """One continuous coded stream. Use it from one thread at a time.
+    """One continuous encoded stream. Use it from one thread at a time.
 
     ``samples``: given to the encoder, at ``rate``. ``not_finite``: samples that were NaN or infinite, and became zero.
     """
@@ -62,18 +62,18 @@ class Pipeline:
         self.not_finite = 0
 
     def heavy(self, samples: int) -> bool:
-        """Whether encoding so many samples takes so long that it belongs into a thread."""
+        """Return whether encoding ``samples`` takes so long that it belongs in a thread."""
         return self._encoder.slow or self._tempo is not None or samples > LIGHT_SAMPLES
 
     def encode(self, samples: Array) -> bytes:
-        """Bytes for the next samples, float32 [n] at the model's rate; some may be kept back."""
+        """Encode the next samples, float32 [n] at the model's rate; some may be held back."""
         samples = self._finite(samples)
         if self._tempo is not None:
             samples = self._tempo.process(samples)
         return self._render(samples, last=False)
 
     def pause(self) -> bytes:
-        """What was kept back, without an end of the stream: for a moment after which nothing may come for long.
+        """Return the bytes held back without ending the stream, for a pause of unknown length.
 
         A compressed stream gets silence of about a frame or two, since it can't be cut elsewhere.
         """
@@ -83,11 +83,11 @@ class Pipeline:
         return data + self._encoder.encode(silence)
 
     def flush(self) -> bytes:
-        """What was kept back, and the end of the stream."""
+        """Return the bytes held back and the end of the stream."""
         return self._drain() + self._encoder.flush()
 
     def sealed(self, first: bytes) -> bytes:
-        """The first bytes of the stream once more, after its end: with its length, where the header tells one."""
+        """Return the stream's first bytes with its length filled in, where the header has one; call after the end."""
         return self._encoder.sealed(first)
 
     def _drain(self) -> bytes:

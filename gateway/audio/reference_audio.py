@@ -1,4 +1,4 @@
-"""Reference audio: an uploaded file as samples the codec can encode.
+"""Reference audio: decodes an uploaded file to samples for the codec.
 
 libsndfile reads WAV, FLAC, OGG (Vorbis and Opus), MP3, AIFF and more; what it can't, PyAV does if it is installed:
 AAC, M4A and WebM. PyAV is told the container by the file's first bytes and never guesses, so that no playlist or
@@ -25,7 +25,7 @@ SILENCE = 1e-3  # peak
 
 
 class AudioError(ValueError):
-    """A file that can't be used as reference audio; the message says why, as the end of a sentence."""
+    """A file that can't be used as reference audio; the message continues a sentence ("is empty")."""
 
     def named(self, param: str) -> InvalidFieldError:
         """The same problem as an error of the field ``param``."""
@@ -33,7 +33,7 @@ class AudioError(ValueError):
 
 
 def decode(data: bytes, rate: int, seconds: tuple[float, float]) -> Array:
-    """Samples float32 [n] at ``rate``, mono, within -1 and 1. ``seconds``: shortest and longest duration.
+    """Decode to mono samples, float32 [n] at ``rate``, within -1 and 1. ``seconds``: shortest and longest duration.
 
     Raises:
         AudioError: not audio, too short, too long, silent, or not finite.
@@ -55,7 +55,7 @@ def decode(data: bytes, rate: int, seconds: tuple[float, float]) -> Array:
 
 
 def _read(data: bytes, longest: float) -> tuple[int, Array]:
-    """Rate and samples float32 [n], mono; little more than ``longest`` seconds of them."""
+    """Return rate and mono samples, float32 [n], of little more than ``longest`` seconds."""
     container = _container(data)
     if container is not None:
         return _with_av(data, container, longest)
@@ -74,7 +74,7 @@ def _blocks(file: soundfile.SoundFile) -> Iterator[Array]:
 
 
 def _container(data: bytes) -> str | None:
-    """FFmpeg's name of a container that libsndfile does not read."""
+    """Return FFmpeg's name of a container that libsndfile can't read."""
     if data[4:8] == b"ftyp":
         return "mp4"
     if data[:4] == b"\x1aE\xdf\xa3":
@@ -116,7 +116,7 @@ def _checked(rate: int) -> int:
 
 
 def _collect(blocks: Iterator[Array], rate: int, longest: float) -> Array:
-    """Blocks joined, but hardly more than can be used: what a header says of the length may be wrong, or a trap."""
+    """Join blocks up to about ``longest`` seconds: the length in a header may be wrong, or a trap."""
     kept = [np.zeros(0, np.float32)]
     missing = int(longest * rate) + 1
     for block in blocks:

@@ -1,4 +1,4 @@
-"""Speech faster or slower at the same pitch: FFmpeg's ``atempo`` by way of PyAV. Needs the extra ``codecs``."""
+"""Tempo change at constant pitch with FFmpeg's ``atempo`` through PyAV. Needs the extra ``codecs``."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _MAX_PUSHES = 30
 
 
 class Tempo:
-    """A filter with state. What comes out is in all as long as what went in, divided by ``speed``, to a sample."""
+    """Stateful filter. The total output has the input's length divided by ``speed``, to the sample."""
 
     def __init__(self, rate: int, speed: float) -> None:
         self._rate, self._speed = rate, speed
         self._start()
 
     def process(self, samples: Array) -> Array:
-        """The next samples, float32 [n], as far as they can be made yet."""
+        """Filter the next samples, float32 [n]; returns what is ready."""
         self._taken += len(samples)
         out = self._push(samples) if len(samples) else samples
         self._given += len(out)
         return out
 
     def drain(self) -> Array:
-        """All that was kept back; then the filter begins anew."""
+        """Return the samples held back and reset the filter."""
         missing = round(self._taken / self._speed) - self._given
         silence = np.zeros(int(_PUSH_SECONDS * self._rate), np.float32)
         parts: list[Array] = [np.zeros(0, np.float32)]
@@ -67,7 +67,7 @@ class Tempo:
 
 
 def _factors(speed: float) -> list[float]:
-    """Factors within what one filter does well, whose product is ``speed``."""
+    """Split ``speed`` into factors that one filter handles well."""
     slowest, fastest = _FACTORS
     factors = []
     while speed < slowest:

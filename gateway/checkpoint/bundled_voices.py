@@ -1,4 +1,4 @@
-"""Voices that a checkpoint brings: ``voices/NAME.safetensors`` and ``voices/NAME.txt`` in its directory.
+"""Bundled voices of a checkpoint: ``voices/NAME.safetensors`` and ``voices/NAME.txt`` in its directory.
 
 The tensor ``codes`` is int16 [10, frames], the text what is said in it. ``voices/voices.json`` may name a default:
 ``{"default": "NAME"}``.
@@ -25,7 +25,7 @@ FOLDER, INDEX = "voices", "voices.json"
 
 
 class BundledVoices(NamedTuple):
-    """``default``: the voice of a request that names none; None: then it is the model's choice."""
+    """Bundled voices. ``default``: for requests without a voice; None: the model chooses."""
 
     voices: Mapping[str, Reference]
     default: str | None
@@ -39,7 +39,7 @@ class _Index(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load(checkpoint: Path, codebook_sizes: list[int], prompts: Prompts) -> BundledVoices:
-    """The voices of a checkpoint directory; most have none.
+    """Load the voices of a checkpoint directory; most have none.
 
     Raises:
         CheckpointError: naming the file and what is wrong with it.

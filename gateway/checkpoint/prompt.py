@@ -1,4 +1,4 @@
-"""Text to prompt: speaker turns, batches of turns, and the segments of the conversation as token ids.
+"""Prompts: text to speaker turns, batches of turns, and token ids of the conversation.
 
 Each segment is tokenised by itself, so that no merge crosses a border and nothing a user types becomes a control token.
 A prompt is int32 [11, T]: token ids in row 0, the ten codes of a frame below its semantic token, zeros below text.
@@ -39,25 +39,25 @@ _CONTROL_ANYWHERE = re.compile(r"(?=(<\|.{1,128}?\|>))", re.DOTALL)  # in a look
 
 
 class Reference(NamedTuple):
-    """A voice to speak with: what is said in a recording, and the codes of that recording, int16 [10, frames]."""
+    """A reference voice: the transcript of a recording and its codes, int16 [10, frames]."""
 
     text: str
     codes: Array
 
 
 def of_speaker(reference: Reference, speaker: int) -> Reference:
-    """The reference as that of a speaker, unless its text says itself who speaks."""
+    """Assign a reference to a speaker, unless its text has speaker tags of its own."""
     text = reference.text
     return reference if SPEAKER.search(text) else reference._replace(text=f"<|speaker:{speaker}|>{text}")
 
 
 def spoken_part(text: str) -> str:
-    """The text without speaker tags."""
+    """Remove speaker tags from a text."""
     return SPEAKER.sub("", text)
 
 
 def split_turns(text: str) -> list[str]:
-    """Speaker turns, each with its tag in front; what stands before the first tag is a turn without one."""
+    """Split a text into speaker turns, each with its tag; text before the first tag is a turn without one."""
     starts = [match.start() for match in SPEAKER.finditer(text)]
     if not starts:
         return []
@@ -67,7 +67,7 @@ def split_turns(text: str) -> list[str]:
 
 
 def split_batches(text: str, chunk_length: int) -> list[str]:
-    """Batches of turns, of at most five turns or ``chunk_length`` UTF-8 bytes; a text without tags is one batch."""
+    """Group turns into batches of at most five turns or ``chunk_length`` UTF-8 bytes; untagged text is one batch."""
     batches: list[list[str]] = []
     size = 0
     for turn in split_turns(text):
@@ -84,7 +84,7 @@ class Prompts:
     """Builds prompts for one checkpoint."""
 
     def __init__(self, directory: Path, semantic_begin_id: int) -> None:
-        """Read tokenizer.json.
+        """Load tokenizer.json.
 
         Raises:
             CheckpointError: it can't be read.
@@ -106,18 +106,18 @@ class Prompts:
         self._system = functools.lru_cache(SYSTEM_TURNS)(self._system_turn)
 
     def reserved_token(self, text: str) -> str | None:
-        """The first control token spelled out in a text."""
+        """Return the first control token spelled out in a text, or None."""
         return next((found[1] for found in _CONTROL_ANYWHERE.finditer(text) if found[1] in self._reserved), None)
 
     def speakable(self, text: str) -> bool:
-        """Whether there is anything in a text that can be said: a letter, digit or sign that the model knows."""
+        """Return whether a text has anything speakable: a letter, digit or sign that the model knows."""
         text = spoken_part(text)
         if self._limited:
             return any(token.isalnum() for token in self._tokenizer.encode(text, add_special_tokens=False).tokens)
         return any(unicodedata.category(letter)[0] in "LN" or letter in _SAID for letter in text)
 
     def build(self, batches: list[str], references: list[Reference]) -> list[Array]:
-        """The turns of a conversation, int32 [11, T] each; the model speaks after each of them.
+        """Build the turns of a conversation, int32 [11, T] each; the model speaks after each of them.
 
         Raises:
             ValueError: a text holds a control token, which :meth:`reserved_token` tells beforehand.
@@ -128,7 +128,7 @@ class Prompts:
         return [first, *(self.later(batch) for batch in batches[1:])]
 
     def later(self, batch: str) -> Array:
-        """A turn that follows another, int32 [11, T].
+        """Build a turn that follows another, int32 [11, T].
 
         Raises:
             ValueError: as :meth:`build`.

@@ -1,4 +1,4 @@
-"""What the gateway knows of the served checkpoint, and what of it a request may choose."""
+"""Metadata of the served checkpoint, and the defaults for requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MIB = 1024 * 1024
 
 
 class ServedModel(NamedTuple):
-    """A checkpoint. ``context``: most positions of a sequence; ``codebook_sizes``: of the ten codebooks of a frame."""
+    """A served checkpoint. ``context``: most positions of a sequence; ``codebook_sizes``: of its ten codebooks."""
 
     name: str
     sample_rate: int
@@ -40,7 +40,7 @@ class ServedModel(NamedTuple):
 
 
 def load(directory: Path) -> ServedModel:
-    """Read the metadata of a checkpoint directory.
+    """Load the metadata of a checkpoint directory.
 
     Raises:
         CheckpointError: naming the file and what is wrong with it.

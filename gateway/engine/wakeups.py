@@ -1,4 +1,4 @@
-"""Whose reader is woken when, of the streams for which sound has come."""
+"""Wakes stream readers one per event-loop turn, so that no turn takes long."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.engine.streams import Stream
 
 
 class Wakes:
-    """Wakes one reader per turn of the event loop, for each converts its sound then: so no turn is long.
+    """Wakes one reader per event-loop turn, since each reader then encodes its sound.
 
     Who has their first sound, or the last, does not wait for the others: these have some to play meanwhile.
     """
@@ -20,7 +20,7 @@ class Wakes:
         return len(self._waiting)
 
     def add(self, stream: Stream, first: bool) -> None:
-        """Sound has come for a stream, the ``first`` or more."""
+        """Queue the reader of a stream for which sound has arrived; ``first``: its first sound, which goes ahead."""
         if first or stream.complete:
             stream.changed.set()
             return
@@ -29,7 +29,7 @@ class Wakes:
         self._waiting[stream.request] = stream
 
     def forget(self, request: str) -> None:
-        """Nobody reads this stream any more."""
+        """Remove a stream that has no reader any more."""
         self._waiting.pop(request, None)
 
     def _next(self) -> None:

@@ -23,7 +23,7 @@ MAX_DEPTH = 16  # of maps in one another; no field needs more than two
 
 
 async def read_fields(request: web.Request) -> dict[str, Any]:
-    """The fields of the body, without those that are null.
+    """Read the fields of the body, without nulls.
 
     Raises:
         ApiError: 415 for another content type, 400 for what can't be decoded or is no map, 408 for what comes too
@@ -40,7 +40,7 @@ async def read_fields(request: web.Request) -> dict[str, Any]:
 
 
 async def in_time(request: web.Request, reading: Awaitable[T]) -> T:
-    """What ``reading`` makes of the body, if all of it comes in time.
+    """Await ``reading`` of the body within the body timeout.
 
     Raises:
         ApiError: 408.
@@ -65,7 +65,7 @@ def _fields(decode: Callable[[bytes], Any], raw: bytes, kind: str) -> dict[str, 
 
 
 def without_nulls(values: dict[Any, Any], depth: int = MAX_DEPTH) -> dict[Any, Any]:
-    """A field that is null counts as absent, also in a nested map.
+    """Remove null fields, also in nested maps: null counts as absent.
 
     Raises:
         ApiError: 400: maps in one another, more than ``depth`` of them.

@@ -1,4 +1,4 @@
-"""A bound on how many connections are open at a time."""
+"""Connection limit: a bound on simultaneously open connections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REFUSAL_SECONDS = 1.0  # for a client to begin its request, so that it gets to r
 
 
 def allow_files(connections: int) -> None:
-    """Let the process have so many connections, each of which is an open file, as far as the system allows it: shells
+    """Raise the limit of open files for so many connections, as far as the system allows: shells
     often begin at 1024 files, or at 256."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     soft, hard = (math.inf if limit == resource.RLIM_INFINITY else limit for limit in limits)
@@ -27,7 +27,7 @@ def allow_files(connections: int) -> None:
 
 
 class Connections:
-    """Makes the protocol of each connection that is accepted: the web server's, or beyond ``most`` a refusal."""
+    """Protocol factory: the web server's protocol, or a refusal beyond ``most`` connections."""
 
     def __init__(self, server: web.Server, most: int) -> None:
         self._server, self._most = server, most
@@ -40,7 +40,7 @@ class Connections:
 
 
 class _Refusal(asyncio.Protocol):
-    """Answers whatever is asked with an error, and closes."""
+    """Protocol that answers any request with an error and closes."""
 
     def __init__(self, most: int) -> None:
         self._error = ApiError(503, "too_many_connections", f"{most} connections are open", retry_after=5)
@@ -59,7 +59,7 @@ class _Refusal(asyncio.Protocol):
 
 
 def _message(error: ApiError) -> bytes:
-    """An error as it stands on the wire."""
+    """Serialize an error as an HTTP/1.1 response."""
     headers = {"Content-Type": "application/json", "Content-Length": str(len(error.body)), "Connection": "close"}
     lines = [f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}"]
     lines += [f"{name}: {value}" for name, value in (headers | error.headers).items()]

@@ -16,7 +16,7 @@ _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
 def preflight(request: web.Request) -> web.Response | None:
-    """The answer to a browser that asks beforehand; None for any other request."""
+    """Answer a CORS preflight; None for any other request."""
     if request.method != "OPTIONS" or hdrs.ACCESS_CONTROL_REQUEST_METHOD not in request.headers:
         return None
     response = web.Response(status=204)
@@ -28,7 +28,7 @@ def preflight(request: web.Request) -> web.Response | None:
 
 
 def check(request: web.Request) -> None:
-    """Whether the page that sends this request may: browsers ask beforehand for neither forms nor WebSockets.
+    """Check the origin of a request: browsers send no preflight for forms and WebSockets.
 
     Raises:
         ApiError: 403: the browser says the page is of another site, and that is not on the list.
@@ -40,7 +40,7 @@ def check(request: web.Request) -> None:
 
 
 def add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Let an allowed page read the reply."""
+    """Add the headers that let an allowed page read the reply."""
     allowed = request.app[SETTINGS].cors_origins
     if not allowed:
         return

@@ -86,7 +86,7 @@ def from_failure(failure: Failure, reason: FinishReason | None = None) -> ApiErr
 
 
 def as_api_error(error: RequestError) -> ApiError:
-    """An error of an inner room with its HTTP status."""
+    """Convert an error of an inner room to one with an HTTP status."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, EngineError):

@@ -19,13 +19,13 @@ _AUDIO, _TEXT = "reference_audio", "reference_text"
 
 
 class Form(NamedTuple):
-    """The parts of a form by name, each as often as it was sent."""
+    """The parts of a form by name; a name may occur several times."""
 
     texts: dict[str, list[str]]
     files: dict[str, list[bytes]]
 
     def text(self, name: str) -> str:
-        """The first part of this name.
+        """Return the first text part of this name.
 
         Raises:
             ApiError: 400: there is none.
@@ -35,7 +35,7 @@ class Form(NamedTuple):
         return self.texts[name][0]
 
     def file(self, name: str) -> bytes:
-        """The first file of this name.
+        """Return the first file of this name.
 
         Raises:
             ApiError: 400: there is none.
@@ -46,7 +46,7 @@ class Form(NamedTuple):
 
 
 async def read(request: web.Request, *kinds: str) -> Form:
-    """The form in a body, whose content type is one of ``kinds``.
+    """Read a form whose content type is one of ``kinds``.
 
     Raises:
         ApiError: 415 for another content type, 400 for a body that is no such form, 408 for one that comes too slowly.
@@ -70,7 +70,7 @@ async def read(request: web.Request, *kinds: str) -> Form:
 
 
 def speech_fields(form: Form) -> dict[str, Any]:
-    """The fields of a speech request: strings as they are, everything else as JSON.
+    """Convert a form to fields of a speech request: strings unchanged, everything else parsed as JSON.
 
     Recordings are the files ``reference_audio``, each with its text in ``reference_text``, in the same order.
 

@@ -1,4 +1,4 @@
-"""A request that a client sends again while the first is under way: the newer takes over.
+"""Idempotency keys: a retry means that the client abandoned the first attempt, so the newer request takes over.
 
 A client that retries has given the first up, whatever it says. So with the same ``Idempotency-Key`` from the same
 client, the earlier request is cancelled and its place is free before the newer one begins. Only requests under way are
@@ -20,7 +20,7 @@ SUPERSEDED = "superseded"  # what the cancellation of an earlier request says
 
 
 class _Running:
-    """The request that has a key now."""
+    """The request that currently holds a key."""
 
     def __init__(self, task: asyncio.Task[object]) -> None:
         self.task = task
@@ -33,14 +33,14 @@ class _Running:
 
 
 class Duplicates:
-    """Requests under way that have an idempotency key, by client and key."""
+    """Running requests with an idempotency key, by client and key."""
 
     def __init__(self) -> None:
         self._running: dict[tuple[str, str], _Running] = {}
 
     @asynccontextmanager
     async def newest(self, client: str, key: str | None) -> AsyncIterator[None]:
-        """The request of the current task, until a later one with the same key comes.
+        """Hold a key for the current task, until a later request with the same key arrives.
 
         Raises:
             ApiError: 400: a key that is too long; 409, where it is caught within the block: a later one came.

@@ -1,4 +1,4 @@
-"""Work that may be long: in a thread where it is, so that no turn of the event loop is long, and otherwise at once.
+"""Runs work in a thread if it exceeds a size threshold, inline otherwise, so that no event-loop turn is long.
 
 Going to a thread and back costs more than the work on a sentence or two. What is long differs by the work:
 """
@@ -18,5 +18,5 @@ R = TypeVar("R")
 
 
 async def aside(long: bool, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """The result of work, that is done in a thread if it is ``long``."""
+    """Return the result of work that runs in a thread if it is ``long``."""
     return await asyncio.to_thread(work, *args, **kwargs) if long else work(*args, **kwargs)

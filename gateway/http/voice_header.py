@@ -1,4 +1,4 @@
-"""``X-Voice-Id``: by it, whoever stands before several groups sends the requests of a voice to the same one."""
+"""``X-Voice-Id``: lets a load balancer route the requests of a voice to the same group."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SANE = re.compile(rf"^[!-~]([ -~]{{0,{MAX_LENGTH - 2}}}[!-~])?$")
 
 
 def sent(request: web.Request) -> dict[str, str]:
-    """The header as the client sent it, for the reply; empty if it sent none, or one that makes no sense."""
+    """Echo the client's header in the reply; empty if it sent none or an invalid one."""
     return _header(request.headers.get(HEADER, ""))
 
 
 def of(voices: list[str]) -> dict[str, str]:
-    """The header of a reply in these voices, one per speaker; empty if there are none, or too many for a header."""
+    """Build the header of a reply in these voices, one per speaker; empty if there are none, or too many."""
     return _header(",".join(voices))
 
 
