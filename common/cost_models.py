@@ -24,12 +24,14 @@ class CostModel(Struct, frozen=True):
     vocoder_contention: float = 1.7
 
     def step_seconds(self, sequences: int, prefill_tokens: int) -> float:
-        """A step that draws a frame for so many sequences and prefills so many positions."""
+        """Seconds of a step that draws a frame for these sequences and prefills these positions; 0 if it is empty."""
+        if not sequences and not prefill_tokens:
+            return 0.0
         rows, tokens = self.step_per_sequence_ms * sequences, self.step_per_prefill_token_ms * prefill_tokens
         return (self.step_base_ms + rows + tokens) / 1000
 
     def call_seconds(self, frames: int) -> float:
-        """A vocoder call of so many frames."""
+        """Seconds of a vocoder call of this many frames."""
         return (self.call_base_ms + self.call_per_frame_ms * frames) / 1000
 
 

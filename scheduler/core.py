@@ -253,7 +253,7 @@ class Scheduler:
         for worker in list(self.ar_workers.values()):
             most = 1 + (worker.ahead if self.settings.look_ahead else 0)
             while worker.incarnation in self.ar_workers and len(worker.in_flight) < most:
-                step = plan_step(worker, self.settings, self.policy, now, len(self.waiting) > 0)
+                step = plan_step(worker, self.settings, self.policy, now)
                 if step is None:
                     break
                 yield Outgoing(worker.incarnation, step.plan, step.arrays)

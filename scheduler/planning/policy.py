@@ -28,7 +28,6 @@ class Situation(NamedTuple):
     now: float
     prefill_rows: int  # rows and positions that prompts take in this step
     prefill_tokens: int
-    queued: bool  # somebody waits for admission
 
 
 class Policy(Protocol):
@@ -142,9 +141,12 @@ class Playback:
         return (now if playback.play_end is None else playback.play_end) + on_its_way * self._frame
 
     def _parking_pays(self, worker: ArWorker, needy: int, all_: int, situation: Situation) -> bool:
-        """Whether somebody gains if those far ahead sit out: the step is too full, or ends clearly sooner."""
+        """Whether somebody in the step gains if those far ahead sit out: it is too full, or ends clearly sooner.
+
+        Requests that wait for a place don't gain: whoever could be admitted now is in this step already.
+        """
         others = needy + situation.prefill_rows
-        if needy == all_ or self._pages_are_scarce(worker) or not (others or situation.queued):
+        if needy == all_ or self._pages_are_scarce(worker) or not (others or situation.prefill_tokens):
             return False
         if all_ + situation.prefill_rows > self._settings.max_batch:
             return True

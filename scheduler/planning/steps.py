@@ -95,8 +95,8 @@ class _Builder:
         self.rows.append(Row(sequence, sequence.epoch, sequence.position))
 
 
-def plan_step(worker: ArWorker, settings: Settings, policy: Policy, now: float, queued: bool) -> PlannedStep | None:
-    """Plan the worker's next step; None if there is nothing to do. ``queued``: somebody waits for admission.
+def plan_step(worker: ArWorker, settings: Settings, policy: Policy, now: float) -> PlannedStep | None:
+    """Plan the worker's next step; None if nothing can be prefilled or decoded.
 
     Those whose prompts were done before this step may decode. Prompts come in order of admission, those of listeners
     first, within the prefill budget, and are cut at multiples of the page size.
@@ -108,9 +108,9 @@ def plan_step(worker: ArWorker, settings: Settings, policy: Policy, now: float, 
     if worker.prompts:
         prompts = sorted(worker.prompts.values(), key=lambda sequence: not sequence.request.streaming)
         _prefill(builder, prompts[: settings.max_batch], _budget(worker, settings, len(candidates)))
-    situation = Situation(now, len(builder.rows), builder.tokens, queued)
+    situation = Situation(now, len(builder.rows), builder.tokens)
     builder.decode(policy.choose(worker, candidates, situation))
-    return builder.finish()
+    return builder.finish() if builder.prefills or builder.decodes else None
 
 
 def _prefill(builder: _Builder, prompts: list[Sequence], budget: int) -> None:

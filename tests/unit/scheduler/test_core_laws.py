@@ -18,9 +18,17 @@ class CoreMachine(RuleBasedStateMachine):
         max_batch=st.integers(1, 4),
         budget=st.sampled_from([4, 16, 64]),
         window=st.sampled_from([0.1, 1.0, 20.0]),
+        park=st.sampled_from([0.1, 10.0]),
     )
     def start(
-        self, policy: str, look_ahead: bool, step_seconds: float, max_batch: int, budget: int, window: float
+        self,
+        policy: str,
+        look_ahead: bool,
+        step_seconds: float,
+        max_batch: int,
+        budget: int,
+        window: float,
+        park: float,
     ) -> None:
         self.world = World(
             Settings(
@@ -29,6 +37,8 @@ class CoreMachine(RuleBasedStateMachine):
                 max_batch=max_batch,
                 prefill_budget=budget,
                 unread_seconds=window,
+                park_seconds=park,
+                lean_seconds=park / 2,
                 max_waiting=6,
                 max_first_chunk=4,
                 max_chunk=8,

@@ -116,6 +116,24 @@ def test_a_lone_stream_far_ahead_is_not_parked() -> None:
     assert steps <= 103
 
 
+@pytest.mark.parametrize("per_row", [0.0, 0.005])
+def test_a_full_house_far_ahead_is_not_parked_for_one_who_waits_for_a_place(per_row: float) -> None:
+    """Each step draws a frame for everybody: the place comes as soon as the first reply ends."""
+    world = make_world(Settings(park_seconds=0.2))
+    (worker,) = world.ar.values()
+    worker.per_row = per_row
+    house = [world.submit([4], [100], max_frames=120) for _ in range(4)]
+    steps = 0
+    waiter = world.submit([4], [5])
+    while waiter not in world.core.requests:
+        assert world.step()
+        steps += 1
+        world.call()
+        world.read_all()
+    assert steps <= 110
+    assert any(request in world.ended for request in house)
+
+
 @pytest.mark.parametrize(("per_row", "sits_out"), [(0.01, True), (0.0, False)])
 def test_a_stream_far_ahead_sits_out_only_if_another_gains(per_row: float, sits_out: bool) -> None:
     world = make_world(Settings(park_seconds=0.5, look_ahead=False))

@@ -497,6 +497,7 @@ class World:
     def carry_out(self) -> None:
         for peer, body, arrays in self.core.plan(self.now):
             if isinstance(body, StepPlan):
+                assert body.prefills or len(arrays[1]), "no plan without rows is sent"
                 self.ar[peer].plans.append((body, arrays))
                 ahead = self.core.ar_workers[peer].ahead if self.core.settings.look_ahead else 0
                 assert len(self.ar[peer].plans) <= 1 + ahead
