@@ -7,6 +7,7 @@ of the loop, which decides with the same code.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 
@@ -15,7 +16,9 @@ from common.messages import (
     Array,
     ArWorkerHello,
     DecodeDone,
+    Disowned,
     Encoded,
+    Ended,
     Extend,
     Failure,
     FinishReason,
@@ -26,20 +29,22 @@ from common.messages import (
     Vocode,
     VocoderWorkerHello,
 )
+from scheduler.dispatch import Dispatcher
 from scheduler.lifecycle.clips import Clip, ClipQueue
 from scheduler.lifecycle.recovery import WORKER_LOST, Recovery
-from scheduler.lifecycle.registry import RequestRegistry
-from scheduler.lifecycle.results import ProtocolError, Results
+from scheduler.lifecycle.registry import INTERNAL_ERROR, RequestRegistry
+from scheduler.lifecycle.results import Results
 from scheduler.observer import Observer
 from scheduler.outbox import Outbox, Outgoing
 from scheduler.planning.admission import refusal
 from scheduler.planning.calls import CallPlanner
 from scheduler.planning.placement import Placement
 from scheduler.planning.policy import make_policy
-from scheduler.planning.steps import plan_step
+from scheduler.planning.steps import StepPlanner
 from scheduler.requests.request import Request
 from scheduler.workers.pool import WorkerPool
-from scheduler.workers.vocoder_worker import VocoderWorker
+
+log = logging.getLogger(__name__)
 
 
 class Scheduler:
@@ -47,7 +52,6 @@ class Scheduler:
 
     def __init__(self, settings: Settings, frame_seconds: float, observer: Observer | None = None) -> None:
         self.settings = settings
-        self.frame_seconds = frame_seconds
         self._observer = observer or Observer()
         self._outbox = Outbox()
         self._pool = WorkerPool(frame_seconds)
@@ -63,10 +67,11 @@ class Scheduler:
             settings.recovery_seconds, self._pool, self._placement, self._registry, self._outbox, self._observer
         )
         self.window = max(1, round(settings.unread_seconds / frame_seconds))
-        self._calls = CallPlanner(self._pool, settings, self.policy, self.window)
+        steps = StepPlanner(settings, self.policy, self._registry.fail)
+        calls = CallPlanner(self._pool, settings, self.policy, self.window, self._registry.fail)
+        self._dispatcher = Dispatcher(self._pool, steps, calls, settings.look_ahead, self._give_up)
         self.clips = ClipQueue(settings.max_encodes, self._outbox)
         self.draining = False
-        self._call_at = math.inf  # when a call may be sent for which it is too early now
 
     # Workers and gateways come and go --------------------------------------------------------------------------------
 
@@ -83,9 +88,8 @@ class Scheduler:
 
     def leaving(self, incarnation: str) -> None:
         """A worker wants to stop: it gets nothing new, and is shut down when it has nothing left to do."""
-        worker = self.ar_workers.get(incarnation) or self.vocoders.get(incarnation)
-        if worker is not None:
-            worker.leaving = True
+        for worker in self._pool:
+            worker.leaving = worker.leaving or worker.incarnation == incarnation
 
     def drain(self) -> None:
         """Accept nothing new; when everything is done, shut down every worker."""
@@ -107,13 +111,12 @@ class Scheduler:
         for request in self._registry.of_gateway(gateway):
             self._registry.abort(request, "cancelled", None)
         self.clips.forget(gateway)
-        for vocoder in self.vocoders.values():
-            vocoder.attached.discard(gateway)
+        self._pool.detach(gateway)
 
     def _refuse_unservable(self) -> None:
         """End waiting requests and clips that need a kind of worker of which none is left."""
         for request in self.waiting:
-            if not self.ar_workers or (request.audio and not self.vocoders):
+            if not self._pool.serves(request):
                 self._registry.abort(request, "error", WORKER_LOST)
         if not self.vocoders:
             self.clips.fail_all(WORKER_LOST)
@@ -157,7 +160,11 @@ class Scheduler:
         vocoders = self._pool.reachable_vocoders(request.gateway)
         if not ar_workers or (request.audio and not vocoders):
             return Failure(503, "not_ready", "a worker is starting or being restarted", retry_after=2)
-        return refusal(request, self.waiting, ar_workers, vocoders, self.settings)
+        try:
+            return refusal(request, self.waiting, ar_workers, vocoders, self.settings)
+        except Exception:
+            log.exception("the prediction failed")  # perhaps at another request: no reason to refuse this one
+            return None
 
     def extend(self, request_id: str, body: Extend, prompt: Array) -> None:
         """More text arrives for an open request. ``prompt``: int32 [11, positions]."""
@@ -172,8 +179,7 @@ class Scheduler:
 
     def cancel(self, request_id: str, reason: FinishReason) -> None:
         """The client has gone, or its gateway has given up on it. Settles when the steps in flight are answered."""
-        request = self._registry.find(request_id)
-        if request is not None:
+        if (request := self._registry.find(request_id)) is not None:
             self._registry.abort(request, reason, None)
 
     def credit(self, request_id: str, frame: int) -> None:
@@ -185,11 +191,16 @@ class Scheduler:
                 self._observer.stalled(request)
             playback.credit(frame)
 
+    def fail(self, gateway: str, request_id: str) -> None:
+        """A message about a request raised the exception that is being handled: the request ends with an error."""
+        if (request := self._registry.find(request_id)) is not None:
+            self._registry.fail(request)
+        else:
+            self._outbox.send(gateway, Ended(request_id, "error", 0, INTERNAL_ERROR))
+
     def encode(self, gateway: str, request_id: str, samples: Array) -> None:
         """Encode reference audio, float32 [samples]; answered by :class:`Encoded`."""
-        ready = self.vocoders and not self.draining
-        failure = None if ready else Failure(503, "not_ready", "no vocoder worker is ready", retry_after=2)
-        self.clips.add(Clip(gateway, request_id, samples), failure)
+        self.clips.add(Clip(gateway, request_id, samples), ready=bool(self.vocoders) and not self.draining)
 
     # Results of workers ----------------------------------------------------------------------------------------------
 
@@ -224,11 +235,8 @@ class Scheduler:
             ProtocolError: not the clip that it had.
         """
         worker = self.vocoders[incarnation]
-        if body.registration != worker.registration:
-            return
-        if worker.clip is None or worker.clip[1] != body.request:
-            raise ProtocolError(f"clip {body.request} was not being encoded")
-        self.clips.done(worker, body, arrays)
+        if body.registration == worker.registration:
+            self.clips.done(worker, body, arrays)
 
     # Plans -----------------------------------------------------------------------------------------------------------
 
@@ -241,41 +249,26 @@ class Scheduler:
         self._registry.expire(now)
         self._recovery.expire(now)
         self._admit(now)
-        yield from self._steps(now)
-        self._call_at = math.inf
+        yield from self._dispatcher.steps(now)
+        yield from self._dispatcher.calls(now)
         for vocoder in self.vocoders.values():
-            self._call(vocoder, now)
             self.clips.start(vocoder)
         self._shut_down()
         yield from self._outbox.take()
 
-    def _steps(self, now: float) -> Iterator[Outgoing]:
-        for worker in list(self.ar_workers.values()):
-            most = 1 + (worker.ahead if self.settings.look_ahead else 0)
-            while worker.incarnation in self.ar_workers and len(worker.in_flight) < most:
-                step = plan_step(worker, self.settings, self.policy, now)
-                if step is None:
-                    break
-                yield Outgoing(worker.incarnation, step.plan, step.arrays)
-
-    def _call(self, vocoder: VocoderWorker, now: float) -> None:
-        call_at = vocoder.next_call_at(self.settings.look_ahead)
-        if call_at > now:
-            if vocoder.unsent:
-                self._call_at = min(self._call_at, call_at)
-            return
-        call = self._calls.plan(vocoder, now)
-        if call is not None:
-            self._outbox.send(vocoder.incarnation, call.plan, call.arrays)
+    def _give_up(self, incarnation: str, now: float) -> None:
+        """A worker has to register again: its state here is unknown."""
+        self.peer_lost(incarnation, now)
+        self._outbox.send(incarnation, Disowned())
 
     def wake_at(self) -> float | None:
         """The time at which to plan again even if nothing happens; None: never."""
-        at = min([*self._registry.expiries(), *self._recovery.expiries(), self._call_at])
+        at = min([*self._registry.expiries(), *self._recovery.expiries(), self._dispatcher.call_at])
         return None if math.isinf(at) else at
 
     def hanging(self, now: float) -> list[str]:
         """Incarnations of workers whose step or call at work takes far longer than it should."""
-        return [worker.incarnation for worker in self._pool if worker.hangs(self.settings.hang_timeout, now)]
+        return self._pool.hanging(self.settings.hang_timeout, now)
 
     def idle(self) -> bool:
         """Whether nothing is under way."""
@@ -283,22 +276,25 @@ class Scheduler:
 
     def leaks(self) -> list[str]:
         """Resources held though nothing is under way; meaningful when :meth:`idle`."""
-        held = ((worker.name, what, count) for worker in self._pool for what, count in worker.held().items())
-        return [f"{name}: {count} {what}" for name, what, count in held if count]
+        return self._pool.held()
 
     def _admit(self, now: float) -> None:
         """Admit waiting requests in their order as long as the next one fits; lost ones take precedence."""
         for worker in self.ar_workers.values():
             worker.batch_open = False
         self._recovery.place()
-        while (request := self.waiting.next(now)) is not None and self._placement.place(request):
-            self._registry.admit(request, now)
+        while (request := self.waiting.next(now)) is not None:
+            try:
+                if not self._placement.place(request):
+                    break
+                self._registry.admit(request, now)
+            except Exception:
+                self._registry.fail(request)
 
     def _shut_down(self) -> None:
         """Shut down workers that want to leave and have nothing left to do."""
         all_done = self.draining and self.idle()
         for worker in self._pool:
             if all_done or (worker.leaving and worker.idle):
-                self.ar_workers.pop(worker.incarnation, None)
-                self.vocoders.pop(worker.incarnation, None)
+                self._pool.remove(worker.incarnation)
                 self._outbox.send(worker.incarnation, Shutdown())

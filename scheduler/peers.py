@@ -53,6 +53,9 @@ class Peers:
             self._states[hello.name] = "ready"
         return former
 
+    def role(self, incarnation: str) -> Role:
+        return self._peers[incarnation].role
+
     def heard(self, incarnation: str, now: float) -> None:
         self._heard[incarnation] = now
 

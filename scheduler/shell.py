@@ -49,6 +49,7 @@ from common.messages import (
 from common.process import Process, begin_to_serve, wake_on_signals
 from common.transport import Context, PeerGoneError
 from scheduler.core import Scheduler
+from scheduler.lifecycle.registry import INTERNAL_ERROR
 from scheduler.lifecycle.results import ProtocolError
 from scheduler.observe.journal import Journal
 from scheduler.observe.metrics import SchedulerMetrics
@@ -191,10 +192,15 @@ class Shell:
         self._peers.heard(message.source, time.monotonic())
         try:
             self._handlers[type(message.body)](message.source, message.body, message.arrays)
-        except (ProtocolError, KeyError, ValueError, TypeError, IndexError):
-            # The peer's state is no longer known: both sides start over.
-            log.exception("peer broke the protocol", extra={"body": type(message.body).__name__})
-            self._lose(message.source)
+        except Exception as error:
+            fault = "peer broke the protocol" if isinstance(error, ProtocolError) else "message failed"
+            log.exception(fault, extra={"body": type(message.body).__name__})
+            if self._peers.role(message.source) != "gateway":
+                self._lose(message.source)  # its state is no longer known: both sides start over
+            elif isinstance(message.body, Submit | Vocode | Extend | Cancel):
+                self._core.fail(message.source, message.body.request)
+            elif isinstance(message.body, EncodeAudio):
+                self._send(message.source, Encoded(message.body.request, INTERNAL_ERROR))
 
     def _register(self, source: str, hello: GatewayHello | ArWorkerHello | VocoderWorkerHello) -> None:
         if source in self._peers:
@@ -278,7 +284,9 @@ class Shell:
             self._lost_some = False
             for peer, body, arrays in self._core.plan(time.monotonic()):
                 self._send(peer, body, arrays)
-                if isinstance(body, Shutdown):
+                if isinstance(body, Disowned):
+                    self._lose(peer, disown=False)
+                elif isinstance(body, Shutdown):
                     self._peers.remove(peer, "left")
                     self._tell_gateways()
 

@@ -6,6 +6,7 @@ from collections import deque
 from typing import NamedTuple
 
 from common.messages import Array, EncodeAudio, Encoded, Failure
+from scheduler.lifecycle.results import ProtocolError
 from scheduler.outbox import Outbox
 from scheduler.workers.vocoder_worker import VocoderWorker
 
@@ -29,14 +30,17 @@ class ClipQueue:
     def __len__(self) -> int:
         return len(self._clips)
 
-    def add(self, clip: Clip, refusal: Failure | None) -> None:
-        """Queue a clip, or answer why it is refused. ``refusal``: a reason that the caller has."""
-        if refusal is None and len(self._clips) >= self._bound:
-            refusal = Failure(429, "queue_full", f"{len(self._clips)} clips are waiting already", retry_after=2)
-        if refusal is None:
+    def add(self, clip: Clip, ready: bool) -> None:
+        """Queue a clip, or answer why it is refused. ``ready``: there is a worker for it."""
+        failure = None
+        if not ready:
+            failure = Failure(503, "not_ready", "no vocoder worker is ready", retry_after=2)
+        elif len(self._clips) >= self._bound:
+            failure = Failure(429, "queue_full", f"{len(self._clips)} clips are waiting already", retry_after=2)
+        if failure is None:
             self._clips.append(clip)
         else:
-            self._outbox.send(clip.gateway, Encoded(clip.request, refusal))
+            self._outbox.send(clip.gateway, Encoded(clip.request, failure))
 
     def start(self, worker: VocoderWorker) -> None:
         """Send the worker the clip that has waited longest, if it is free and stays."""
@@ -46,10 +50,15 @@ class ClipQueue:
             self._outbox.send(worker.incarnation, EncodeAudio(clip.request, worker.registration), [clip.samples])
 
     def done(self, worker: VocoderWorker, body: Encoded, arrays: list[Array]) -> None:
-        """Pass the result of the worker's clip on to its gateway."""
-        if worker.clip is not None:
-            self._outbox.send(worker.clip[0], Encoded(body.request, body.failure), arrays)
-            worker.clip = None
+        """Pass the result of the worker's clip on to its gateway.
+
+        Raises:
+            ProtocolError: not the clip that it had.
+        """
+        if worker.clip is None or worker.clip[1] != body.request:
+            raise ProtocolError(f"clip {body.request} was not being encoded")
+        self._outbox.send(worker.clip[0], Encoded(body.request, body.failure), arrays)
+        worker.clip = None
 
     def fail(self, worker: VocoderWorker, failure: Failure) -> None:
         """The worker is lost, and its clip with it."""

@@ -45,20 +45,26 @@ class Recovery:
         worker = self._pool.lose_ar(incarnation)
         for sequence in worker.sequences.values():
             request = sequence.request
-            if request.resting or not self._may_continue(request, now):
-                self._registry.abort(request, "error", WORKER_LOST)
-            else:
-                request.prompt_tokens += request.frames - request.history.replayed
-                request.history.merge(worker.semantic_begin)
+            try:
+                if request.resting or not self._may_continue(request, now):
+                    self._registry.abort(request, "error", WORKER_LOST)
+                else:
+                    request.prompt_tokens += request.frames - request.history.replayed
+                    request.history.merge(worker.semantic_begin)
+            except Exception:
+                self._registry.fail(request)
 
     def vocoder_lost(self, incarnation: str, now: float) -> None:
         """Remove a lost vocoder worker. Its requests continue."""
         worker = self._pool.lose_vocoder(incarnation)
         for stream in worker.streams.values():
-            if self._may_continue(stream.request, now):
-                stream.request.playback.restart()
-            else:
-                self._registry.abort(stream.request, "error", WORKER_LOST)
+            try:
+                if self._may_continue(stream.request, now):
+                    stream.request.playback.restart()
+                else:
+                    self._registry.abort(stream.request, "error", WORKER_LOST)
+            except Exception:
+                self._registry.fail(stream.request)
 
     def unreachable(self, vocoder: VocoderWorker, gateway: str, now: float) -> None:
         """A vocoder worker has no connection to a gateway: its streams there wait until there is one."""
@@ -108,19 +114,25 @@ class Recovery:
     def place(self) -> None:
         """Give each waiting request the places it lacks, as far as there are any."""
         for request, _ in list(self._lost.values()):
-            if request.id in self._registry.admitted:
-                if self._lacks_ar(request) and (request.id not in self._unmerged or self._merge(request)):
-                    self._placement.on_ar_worker(request)
-                if self._lacks_vocoder(request):
-                    self._placement.on_vocoder(request)
-                if self._lacks_ar(request) or self._lacks_vocoder(request):
-                    continue
-                self._observer.recovered(request)
+            try:
+                if request.id in self._registry.admitted:
+                    self._place(request)
+                    if self._lacks_ar(request) or self._lacks_vocoder(request):
+                        continue
+                    self._observer.recovered(request)
+            except Exception:
+                self._registry.fail(request)
             self._forget(request)
 
     def _forget(self, request: Request) -> None:
         del self._lost[request.id]
         self._unmerged.discard(request.id)
+
+    def _place(self, request: Request) -> None:
+        if self._lacks_ar(request) and (request.id not in self._unmerged or self._merge(request)):
+            self._placement.on_ar_worker(request)
+        if self._lacks_vocoder(request):
+            self._placement.on_vocoder(request)
 
     def _lacks_ar(self, request: Request) -> bool:
         return not request.generated and request.id not in self._pool.sequences

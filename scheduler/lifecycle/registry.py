@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 
 from common.messages import Array, Ended, Extend, Failure, FinishReason, Rested
 from scheduler.observer import Observer
@@ -11,6 +12,10 @@ from scheduler.requests.request import Request
 from scheduler.requests.waiting import WaitingQueue
 from scheduler.workers.ar_worker import Sequence
 from scheduler.workers.pool import WorkerPool
+
+INTERNAL_ERROR = Failure(500, "internal_error", "the scheduler failed at this request")
+
+log = logging.getLogger(__name__)
 
 
 class RequestRegistry:
@@ -131,6 +136,12 @@ class RequestRegistry:
         if failure is not None:
             self._outbox.send(request.gateway, Ended(request.id, reason, request.frames, failure))
         self.retire(request)
+
+    def fail(self, request: Request) -> None:
+        """End a request at which a decision raised the exception that is being handled; the others continue."""
+        log.exception("a request failed", extra={"request": request.id})
+        if self.find(request.id) is request:
+            self.abort(request, "error", INTERNAL_ERROR)
 
     def retire(self, request: Request) -> None:
         """Forget a request; no more messages about it follow."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 
 from common.messages import Array, Codes, DecodeDone, FrameSpan, StepDone
@@ -41,23 +43,27 @@ class Results:
             if sequence.released or epoch != sequence.epoch:
                 continue  # planned before the end of the request, or of its turn, was known
             request = sequence.request
-            if request.first_frame_at is None:
-                self._prefilled(sequence, now)
-            if end:
-                self._registry.finish_turn(sequence, position, now)
-                continue
-            history = request.history
-            history.append(code)
-            stream = streams.get(request.id)
-            if stream is not None:
-                stream.worker.unsent += 1
-            elif not request.audio:
-                with_codes.append(request)
-            if history.frames == request.max_frames:
-                complete.append(request)
+            try:
+                if request.first_frame_at is None:
+                    self._prefilled(sequence, now)
+                if end:
+                    self._registry.finish_turn(sequence, position, now)
+                    continue
+                history = request.history
+                history.append(code)
+                stream = streams.get(request.id)
+                if stream is not None:
+                    stream.worker.unsent += 1
+                elif not request.audio:
+                    with_codes.append(request)
+                if history.frames == request.max_frames:
+                    complete.append(request)
+            except Exception:
+                self._registry.fail(request)
         self._forward_codes(with_codes)
         for request in complete:
-            self._registry.finish(request, "length")
+            if not request.generated:  # else it has just failed
+                self._registry.finish(request, "length")
         _note_ends(worker, running - len(worker.sequences), now)
 
     def _learn_step(self, worker: ArWorker, step: Step, seconds: float, now: float) -> None:
@@ -75,11 +81,16 @@ class Results:
 
     def _forward_codes(self, requests: list[Request]) -> None:
         """Send the newest frame of each to its gateway, one message per gateway."""
-        for gateway in {request.gateway for request in requests}:
-            own = [request for request in requests if request.gateway == gateway]
-            spans = [_newest_frame(request) for request in own]
-            codes = np.concatenate([request.history.codes(request.frames - 1, 1) for request in own])
-            self._outbox.send(gateway, Codes(spans), [codes])
+        newest: dict[str, list[tuple[FrameSpan, Array]]] = defaultdict(list)
+        for request in requests:
+            try:
+                codes = request.history.codes(request.frames - 1, 1)
+                newest[request.gateway].append((_newest_frame(request), codes))
+            except Exception:
+                self._registry.fail(request)
+        for gateway, parts in newest.items():
+            frames = np.concatenate([codes for _, codes in parts])
+            self._outbox.send(gateway, Codes([span for span, _ in parts]), [frames])
 
     # Calls -----------------------------------------------------------------------------------------------------------
 
@@ -107,9 +118,12 @@ class Results:
             request = stream.request
             if self._pool.streams.get(request.id) is not stream:
                 continue
-            request.playback.deliver(frame, now, self._frame_seconds)
-            if request.generated and request.playback.delivered == request.frames:
-                self._registry.retire(request)
+            try:
+                request.playback.deliver(frame, now, self._frame_seconds)
+                if request.generated and request.playback.delivered == request.frames:
+                    self._registry.retire(request)
+            except Exception:
+                self._registry.fail(request)
 
 
 def _newest_frame(request: Request) -> FrameSpan:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from common.config import Scheduler as Settings
 from common.messages import Array, DecodeItem, DecodePlan
 from scheduler.planning.policy import Policy
+from scheduler.requests.request import Request
 from scheduler.workers.pool import WorkerPool
 from scheduler.workers.vocoder_worker import Call, CallItem, Stream, VocoderWorker
+
+T = TypeVar("T")
 
 
 class PlannedCall(NamedTuple):
@@ -19,29 +23,48 @@ class PlannedCall(NamedTuple):
 
 
 class CallPlanner:
-    """Plans calls. ``window``: frames that may be with a client unread."""
+    """Plans calls. ``window``: frames that may be with a client unread. ``fail``: as in ``steps``."""
 
-    def __init__(self, pool: WorkerPool, settings: Settings, policy: Policy, window: int) -> None:
-        self._pool, self._settings, self._policy, self._window = pool, settings, policy, window
+    def __init__(
+        self, pool: WorkerPool, settings: Settings, policy: Policy, window: int, fail: Callable[[Request], None]
+    ) -> None:
+        self._pool, self._settings, self._policy = pool, settings, policy
+        self._window, self._fail = window, fail
 
     def plan(self, worker: VocoderWorker, now: float) -> PlannedCall | None:
         """Plan the worker's next call; None while no stream has a chunk ready."""
-        ready = [stream for stream in worker.streams.values() if self._ready(stream, now)]
+        streams = list(worker.streams.values())
+        ready = [stream for stream in streams if self._attempt(stream, lambda stream: self._ready(stream, now))]
         if not ready:
             return None
-        policy = self._policy
-        ready.sort(key=lambda stream: policy.urgency(stream.request, now))
         call = _Builder(worker, self._settings, now, self._window)
-        for stream in ready:
-            call.add(stream, self._settings.max_call_frames)
-        due, target = call.frames, policy.fill_target(worker)
+        self._add(call, ready, self._settings.max_call_frames)
+        due, target = call.frames, self._policy.fill_target(worker)
         if call.frames < target:
             # Other streams follow at the price of their frames; a call of their own would cost its base as well.
             chosen = {stream.request.id for stream in ready}
-            others = [stream for stream in worker.streams.values() if stream.request.id not in chosen]
-            for stream in sorted(others, key=lambda stream: policy.urgency(stream.request, now)):
-                call.add(stream, target)
-        return call.finish(due)
+            self._add(call, [stream for stream in streams if stream.request.id not in chosen], target)
+        return call.finish(due) if call.items else None
+
+    def _add(self, call: _Builder, streams: list[Stream], most: int) -> None:
+        """Add frames of these streams, the most urgent first."""
+        keyed = [(self._attempt(stream, lambda stream: self._urgency(stream, call.now)), stream) for stream in streams]
+        ordered = sorted(((key, stream) for key, stream in keyed if key is not None), key=lambda pair: pair[0])
+        for _, stream in ordered:
+            self._attempt(stream, lambda stream: call.add(stream, most))
+
+    def _urgency(self, stream: Stream, now: float) -> tuple[float, ...]:
+        return self._policy.urgency(stream.request, now)
+
+    def _attempt(self, stream: Stream, decide: Callable[[Stream], T]) -> T | None:
+        """Decide on one stream; None if its request has ended by an exception, now or a moment ago."""
+        if stream.request.id not in stream.worker.streams:
+            return None
+        try:
+            return decide(stream)
+        except Exception:
+            self._fail(stream.request)
+            return None
 
     def _ready(self, stream: Stream, now: float) -> bool:
         request, playback = stream.request, stream.request.playback
@@ -77,10 +100,10 @@ class _Builder:
             return
         first, slot = playback.sent, stream.lease.slot
         reset = first == 0
-        starts = request.history.turn_starts_in(first, frames)
+        starts, codes = request.history.turn_starts_in(first, frames), request.history.codes(first, frames)
         item = DecodeItem(request.id, request.gateway, slot, first, frames, reset, playback.delivered, starts)
         self.items.append(item)
-        self.codes.append(request.history.codes(first, frames))
+        self.codes.append(codes)
         playback.send(frames, self.now)
         self.worker.unsent -= frames
         self.ends.append(CallItem(stream, playback.sent))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,7 +42,6 @@ class _Builder:
         if not sequence.assigned:
             self.assigned.append(Assign(slot, request.sampling))
             self.appends.extend((slot, index, page) for index, page in enumerate(sequence.pages))
-            sequence.assigned = True
         self.spans.append(history.prompt[:, sequence.prefilled : sequence.prefilled + tokens])
         self.prompts.append(request)
         start = sequence.position
@@ -56,6 +56,20 @@ class _Builder:
             del self.worker.prompts[request.id]
             self.worker.decoders[request.id] = sequence
             self._expect_frame(sequence)
+        sequence.assigned = True
+
+    def mark(self) -> list[int]:
+        """A state to roll back to."""
+        return [self.tokens, *(len(part) for part in self._parts())]
+
+    def roll_back(self, mark: list[int]) -> None:
+        """Forget what was added since ``mark``: a prompt at which planning failed."""
+        self.tokens = mark[0]
+        for part, length in zip(self._parts(), mark[1:], strict=True):
+            del part[length:]
+
+    def _parts(self) -> list[list[Any]]:
+        return [self.assigned, self.prefills, self.spans, self.prompts, self.appends, self.rows]
 
     def decode(self, sequences: list[Sequence]) -> None:
         """Feed each sequence's last frame and plan the next."""
@@ -95,31 +109,61 @@ class _Builder:
         self.rows.append(Row(sequence, sequence.epoch, sequence.position))
 
 
-def plan_step(worker: ArWorker, settings: Settings, policy: Policy, now: float) -> PlannedStep | None:
-    """Plan the worker's next step; None if nothing can be prefilled or decoded.
+class StepPlanner:
+    """Plans steps. ``fail``: ends a request at which a decision raised an exception."""
 
-    Those whose prompts were done before this step may decode. Prompts come in order of admission, those of listeners
-    first, within the prefill budget, and are cut at multiples of the page size.
-    """
-    if not worker.decoders and not worker.prompts:
-        return None
-    candidates = list(worker.decoders.values())
-    builder = _Builder(worker, now)
-    if worker.prompts:
-        prompts = sorted(worker.prompts.values(), key=lambda sequence: not sequence.request.streaming)
-        _prefill(builder, prompts[: settings.max_batch], _budget(worker, settings, len(candidates)))
-    situation = Situation(now, len(builder.rows), builder.tokens)
-    builder.decode(policy.choose(worker, candidates, situation))
-    return builder.finish() if builder.prefills or builder.decodes else None
+    def __init__(self, settings: Settings, policy: Policy, fail: Callable[[Request], None]) -> None:
+        self._settings, self._policy, self._fail = settings, policy, fail
 
+    def plan(self, worker: ArWorker, now: float) -> PlannedStep | None:
+        """Plan the worker's next step; None if nothing can be prefilled or decoded.
 
-def _prefill(builder: _Builder, prompts: list[Sequence], budget: int) -> None:
-    for sequence in prompts:
-        tokens = _span(sequence, budget, builder.worker.page_size)
-        if tokens == 0:
-            break
-        builder.prefill(sequence, tokens)
-        budget -= tokens
+        Those whose prompts were done before this step may decode. Prompts come in order of admission, those of
+        listeners first, within the prefill budget, and are cut at multiples of the page size.
+        """
+        if not worker.decoders and not worker.prompts:
+            return None
+        candidates = list(worker.decoders.values())
+        builder = _Builder(worker, now)
+        if worker.prompts:
+            prompts = sorted(worker.prompts.values(), key=lambda sequence: not sequence.request.streaming)
+            self._prefill(
+                builder, prompts[: self._settings.max_batch], _budget(worker, self._settings, len(candidates))
+            )
+        if candidates:
+            builder.decode(self._choose(worker, candidates, Situation(now, len(builder.rows), builder.tokens)))
+        return builder.finish() if builder.prefills or builder.decodes else None
+
+    def _prefill(self, builder: _Builder, prompts: list[Sequence], budget: int) -> None:
+        for sequence in prompts:
+            mark = builder.mark()
+            try:
+                tokens = _span(sequence, budget, builder.worker.page_size)
+                if tokens == 0:
+                    break
+                builder.prefill(sequence, tokens)
+                budget -= tokens
+            except Exception:
+                builder.roll_back(mark)
+                self._fail(sequence.request)
+
+    def _choose(self, worker: ArWorker, candidates: list[Sequence], situation: Situation) -> list[Sequence]:
+        """Choose those who decode; a candidate with whom alone the policy fails is at fault, and is ended."""
+        try:
+            return self._policy.choose(worker, candidates, situation)
+        except Exception:
+            healthy = [sequence for sequence in candidates if self._is_healthy(worker, sequence, situation)]
+            if len(healthy) == len(candidates):
+                raise
+        return self._choose(worker, healthy, situation) if healthy else []
+
+    def _is_healthy(self, worker: ArWorker, sequence: Sequence, situation: Situation) -> bool:
+        try:
+            self._policy.choose(worker, [sequence], situation)
+        except Exception:
+            self._fail(sequence.request)
+            return False
+        return True
 
 
 def _budget(worker: ArWorker, settings: Settings, decodes: int) -> int:

@@ -46,6 +46,29 @@ class WorkerPool:
     def __iter__(self) -> Iterator[ArWorker | VocoderWorker]:
         return iter([*self.ar_workers.values(), *self.vocoders.values()])
 
+    def remove(self, incarnation: str) -> None:
+        """Remove a worker that has no place to lose."""
+        self.ar_workers.pop(incarnation, None)
+        self.vocoders.pop(incarnation, None)
+
+    def detach(self, gateway: str) -> None:
+        """A gateway is lost."""
+        for vocoder in self.vocoders.values():
+            vocoder.attached.discard(gateway)
+
+    def serves(self, request: Request) -> bool:
+        """Whether there is a worker of each kind that the request needs."""
+        return bool(self.ar_workers and (self.vocoders or not request.audio))
+
+    def held(self) -> list[str]:
+        """Resources held by requests, described in words."""
+        held = ((worker.name, what, count) for worker in self for what, count in worker.held().items())
+        return [f"{name}: {count} {what}" for name, what, count in held if count]
+
+    def hanging(self, timeout: float, now: float) -> list[str]:
+        """Incarnations of workers whose step or call at work takes far longer than it should."""
+        return [worker.incarnation for worker in self if worker.hangs(timeout, now)]
+
     def reachable_vocoders(self, gateway: str) -> list[VocoderWorker]:
         """Vocoder workers whose sound the gateway can receive and that take new streams."""
         return [worker for worker in self.vocoders.values() if gateway in worker.attached and not worker.leaving]

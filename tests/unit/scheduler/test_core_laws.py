@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from common.config import Scheduler as Settings
+from tests.unit.scheduler.poison import PLACES, poison
 from tests.unit.scheduler.world import World
 
 
@@ -115,6 +116,15 @@ class CoreMachine(RuleBasedStateMachine):
             request = alive[pick % len(alive)]
             self.cancelled.add(request)
             self.world.core.cancel(request, "cancelled")
+            self.world.carry_out()
+
+    @rule(pick=st.integers(0, 1000), where=st.sampled_from(PLACES))
+    def poison(self, pick: int, where: str) -> None:
+        alive = list(self.world.core.requests.values())
+        if alive:
+            request = alive[pick % len(alive)]
+            self.cancelled.add(request.id)
+            poison(request, where)
             self.world.carry_out()
 
     @rule()

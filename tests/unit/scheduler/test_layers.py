@@ -7,7 +7,18 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-LAYERS = ["outbox", "resources", "requests", "workers", "observer", "planning", "lifecycle", "core", "observe"]
+LAYERS = [
+    "outbox",
+    "resources",
+    "requests",
+    "workers",
+    "observer",
+    "planning",
+    "lifecycle",
+    "dispatch",
+    "core",
+    "observe",
+]
 
 
 def imports() -> dict[str, set[str]]:

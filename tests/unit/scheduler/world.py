@@ -24,6 +24,7 @@ from common.messages import (
     DecodeDone,
     DecodePlan,
     Detached,
+    Disowned,
     EncodeAudio,
     Encoded,
     Ended,
@@ -300,11 +301,7 @@ class World:
             done = worker.answer(self.by_seed)
             late = incarnation, done, worker.codes, worker.ended
             self.late.append(lambda: self.core.step_done(*late, self.now))
-        self.core.peer_lost(incarnation, self.now)
-        again = copy.copy(worker)
-        again.plans, again.tables = deque(), {}
-        self.ar[incarnation] = again
-        self.core.ar_joined(incarnation, again.hello)
+        self._register_again(incarnation)
 
     def _stall_vocoder(self, incarnation: str) -> None:
         worker = self.vocoders[incarnation]
@@ -315,11 +312,21 @@ class World:
             clip = worker.clips[0]
             late = incarnation, Encoded(clip.request, None, clip.registration), [np.zeros((10, 3), np.int16)]
             self.late.append(lambda: self.core.encode_done(*late))
+        self._register_again(incarnation)
+
+    def _register_again(self, incarnation: str) -> None:
+        """A worker forgets everything and registers under its incarnation."""
         self.core.peer_lost(incarnation, self.now)
-        self.vocoders[incarnation] = again = FakeVocoder(incarnation, worker.hello.slots)
-        self.core.vocoder_joined(incarnation, again.hello)
-        for gateway in self.gateways:
-            self.core.attached(gateway, incarnation)
+        if incarnation in self.ar:
+            self.ar[incarnation] = again = copy.copy(self.ar[incarnation])
+            again.plans, again.tables = deque(), {}
+            self.core.ar_joined(incarnation, again.hello)
+        else:
+            hello = self.vocoders[incarnation].hello
+            self.vocoders[incarnation] = FakeVocoder(incarnation, hello.slots)
+            self.core.vocoder_joined(incarnation, hello)
+            for gateway in self.gateways:
+                self.core.attached(gateway, incarnation)
 
     def late_answer(self) -> None:
         """An answer of an earlier registration comes, if the worker is registered: the shell drops the others."""
@@ -516,6 +523,8 @@ class World:
                 self._on_codes(body, arrays[0])
             elif isinstance(body, Encoded):
                 self.encoded[body.request] = body
+            elif isinstance(body, Disowned):
+                self._register_again(peer)
             elif isinstance(body, Shutdown):
                 self.ar.pop(peer, None)
                 self.vocoders.pop(peer, None)
