@@ -5,10 +5,14 @@ a new vocoder worker decodes the frames again for the state that they leave, and
 again. So a stream continues with the very next sample. The same holds for a request of another scheduler, whose gateway
 has the prompt and the frames, and for sound that was lost on its way to the gateway.
 
-A request may be what kills its workers: one that lost several without any progress ends with an error.
+A request may be what kills its workers. Requests that lost two in a row without progress are suspects: from then on a
+worker gets one of them at a time, until it has made progress. If that worker dies, the suspect ends with an error, and
+none of the others is blamed.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from common.messages import Detached, Failure
 from scheduler.lifecycle.registry import RequestRegistry
@@ -19,7 +23,7 @@ from scheduler.requests.request import Request
 from scheduler.workers.pool import WorkerPool
 from scheduler.workers.vocoder_worker import VocoderWorker
 
-LOSSES = 3  # without progress in between
+MOST_RESENDS = 3  # without progress in between
 WORKER_LOST = Failure(503, "worker_lost", "the worker for this request was lost", retry_after=1)
 
 
@@ -43,28 +47,44 @@ class Recovery:
     def ar_lost(self, incarnation: str, now: float) -> None:
         """Remove a lost AR worker. Its requests continue, except those that only wait for more text."""
         worker = self._pool.lose_ar(incarnation)
-        for sequence in worker.sequences.values():
-            request = sequence.request
-            try:
-                if request.resting or not self._may_continue(request, now):
-                    self._registry.abort(request, "error", WORKER_LOST)
-                else:
-                    request.prompt_tokens += request.frames - request.history.replayed
-                    request.history.merge(worker.semantic_begin)
-            except Exception:
-                self._registry.fail(request)
+        requests = [sequence.request for sequence in worker.sequences.values()]
+        suspects = [request for request in requests if request.kills_ar]
+
+        def leave(request: Request) -> None:
+            if request.resting or suspects == [request]:
+                self._registry.abort(request, "error", WORKER_LOST)
+                return
+            if len(suspects) != 1:
+                request.ar_losses.add(request.frames)
+            request.prompt_tokens += request.frames - request.history.replayed
+            request.history.merge(worker.semantic_begin)
+            self._lost.setdefault(request.id, (request, now))
+
+        self._for_each(requests, leave)
 
     def vocoder_lost(self, incarnation: str, now: float) -> None:
         """Remove a lost vocoder worker. Its requests continue."""
         worker = self._pool.lose_vocoder(incarnation)
-        for stream in worker.streams.values():
+        requests = [stream.request for stream in worker.streams.values()]
+        suspects = [request for request in requests if request.kills_vocoder]
+
+        def leave(request: Request) -> None:
+            if suspects == [request]:
+                self._registry.abort(request, "error", WORKER_LOST)
+                return
+            if len(suspects) != 1:
+                request.vocoder_losses.add(request.playback.delivered)
+            request.playback.restart()
+            self._lost.setdefault(request.id, (request, now))
+
+        self._for_each(requests, leave)
+
+    def _for_each(self, requests: list[Request], leave: Callable[[Request], None]) -> None:
+        for request in requests:
             try:
-                if self._may_continue(stream.request, now):
-                    stream.request.playback.restart()
-                else:
-                    self._registry.abort(stream.request, "error", WORKER_LOST)
+                leave(request)
             except Exception:
-                self._registry.fail(stream.request)
+                self._registry.fail(request)
 
     def unreachable(self, vocoder: VocoderWorker, gateway: str, now: float) -> None:
         """A vocoder worker has no connection to a gateway: its streams there wait until there is one."""
@@ -82,8 +102,10 @@ class Recovery:
     def _send_again(self, request: Request, frame: int, now: float) -> None:
         self._pool.release_stream(request)
         request.playback.rewind(frame)
-        if not self._may_continue(request, now):
+        if request.resends.add(frame) >= MOST_RESENDS:
             self._registry.abort(request, "error", WORKER_LOST)
+        else:
+            self._lost.setdefault(request.id, (request, now))
 
     def adopt(self, request: Request, now: float) -> None:
         """Take over a request that another scheduler began."""
@@ -102,14 +124,6 @@ class Recovery:
         request.history.merge(worker.semantic_begin)
         self._unmerged.discard(request.id)
         return True
-
-    def _may_continue(self, request: Request, now: float) -> bool:
-        """Whether a request may have another worker; it waits for one from now on."""
-        if request.id not in self._lost:
-            request.losses = request.losses + 1 if request.progress == request.lost_at else 1
-            request.lost_at = request.progress
-            self._lost[request.id] = (request, now)
-        return request.losses < LOSSES
 
     def place(self) -> None:
         """Give each waiting request the places it lacks, as far as there are any."""

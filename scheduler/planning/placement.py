@@ -30,6 +30,8 @@ class Placement:
     def on_vocoder(self, request: Request) -> bool:
         """Take a vocoder slot, on the worker with most free ones."""
         workers = self._pool.reachable_vocoders(request.gateway)
+        if request.kills_vocoder:
+            workers = [worker for worker in workers if not worker.has_suspect]
         worker = max(workers, key=lambda worker: worker.slots.free, default=None)
         if worker is None or not worker.slots.free:
             return False
@@ -40,6 +42,8 @@ class Placement:
         """Take an AR slot and pages, preferring workers with most of the prompt cached, then with most free slots."""
         able = [worker for worker in self._pool.ar_workers.values() if worker.slots.free and not worker.leaving]
         able = [worker for worker in able if self._policy.may_admit(worker)]
+        if request.kills_ar:
+            able = [worker for worker in able if not worker.has_suspect]
         if len(able) > 1:
             cached = {worker.incarnation: len(worker.pages.cache.match(self._keys(request, worker))) for worker in able}
             able.sort(key=lambda worker: (-cached[worker.incarnation], -worker.slots.free))

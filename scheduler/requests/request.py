@@ -6,6 +6,7 @@ import numpy as np
 
 from common.messages import PROMPT_ROWS, Array, FinishReason, Resume, Sampling, Submit, Vocode
 from scheduler.requests.history import History, split_turns
+from scheduler.requests.losses import Losses
 from scheduler.requests.playback import Playback
 
 
@@ -40,8 +41,9 @@ class Request:
         self.extensions = 0
         self.resting_since: float | None = None  # all turns so far are spoken, and more may come
         self.reason: FinishReason | None = None
-        self.losses = 0  # of a worker, without progress since ``lost_at``
-        self.lost_at = -1
+        self.ar_losses = Losses()
+        self.vocoder_losses = Losses()
+        self.resends = Losses()  # of sound on its way to the gateway
 
     @classmethod
     def of_codes(cls, gateway: str, body: Vocode, codes: Array, arrived: float) -> Request:
@@ -87,9 +89,14 @@ class Request:
         return self.history.frames - self.playback.sent
 
     @property
-    def progress(self) -> int:
-        """Frames drawn plus frames delivered: grows with everything done for the request."""
-        return self.history.frames + self.playback.delivered
+    def kills_ar(self) -> bool:
+        """Whether the request is suspected of killing AR workers."""
+        return self.ar_losses.suspect(self.history.frames)
+
+    @property
+    def kills_vocoder(self) -> bool:
+        """Whether the request is suspected of killing vocoder workers."""
+        return self.vocoder_losses.suspect(self.playback.delivered)
 
     def finish_turn(self, now: float) -> bool:
         """End the current turn: begin the next one, or rest until it comes. False if it was the last."""

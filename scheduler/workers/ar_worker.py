@@ -127,6 +127,11 @@ class ArWorker:
         return {"active pages": pages.active, "reserved pages": pages.reserved, "slots": slots.size - slots.free}
 
     @property
+    def has_suspect(self) -> bool:
+        """Whether it serves a request that is suspected of killing its workers."""
+        return any(sequence.request.kills_ar for sequence in self.sequences.values())
+
+    @property
     def ahead(self) -> int:
         """Steps to send before the one at work is answered: a second one pays where steps are short."""
         return 1 if self.step_seconds.value >= LEAST_AHEAD else 2

@@ -85,6 +85,11 @@ class VocoderWorker:
         return now - self.began > max(timeout, HANG_FACTOR * self.call_cost.predict(self.in_flight[0].frames))
 
     @property
+    def has_suspect(self) -> bool:
+        """Whether it serves a request that is suspected of killing its workers."""
+        return any(stream.request.kills_vocoder for stream in self.streams.values())
+
+    @property
     def idle(self) -> bool:
         return not self.streams and not self.in_flight and self.clip is None
 

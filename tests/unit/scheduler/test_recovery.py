@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from common.config import Scheduler as Settings
-from scheduler.lifecycle.recovery import LOSSES
 from tests.unit.scheduler.world import World
+
+LOSSES = 3  # without progress: after the second a request is suspected, after the third it was alone
 
 
 def at_work(output: str = "audio") -> tuple[World, str]:
@@ -144,7 +145,7 @@ def test_late_answers_of_a_worker_that_registers_again_are_dropped_and_no_loss(
         world.step()
         world.call()
         world.late_answer()
-        assert request not in world.core.requests or world.core.requests[request].losses <= 1
+        assert request not in world.core.requests or not world.core.requests[request].kills_ar
         work(world, 8)
     ends_well(world, request)
 
@@ -188,3 +189,38 @@ def test_what_takes_long_may_take_longer() -> None:
     assert world.core.hanging(world.now + 20) == []
     assert world.core.hanging(world.now + 100) == list(world.ar)
     ends_well(world, request)
+
+
+@pytest.mark.parametrize("kind", ["ar", "vocoder"])
+@pytest.mark.parametrize("steps", [0, 4, 12])
+@pytest.mark.parametrize("budget", [8, 64])
+def test_a_request_that_kills_its_workers_ends_alone(kind: str, steps: int, budget: int) -> None:
+    """Whatever is at work together with it survives, and three losses are enough."""
+    world = World(Settings(prefill_budget=budget))
+    world.join_ar(slots=8, pages=256)
+    world.join_vocoder(slots=8)
+    innocent = [world.submit([7], [20 + n]) for n in range(3)]
+    work(world, steps)
+    poison = world.submit([9], [30])
+    innocent += [world.submit([7], [25 + n]) for n in range(2)]
+    losses = 0
+    workers = world.ar if kind == "ar" else world.vocoders
+    while poison not in world.ended or world.ended[poison].failure is None:
+        (name,) = workers
+        if world.kills(name, poison):
+            world.lose(name)
+            losses += 1
+            assert losses <= LOSSES
+            world.join_ar(slots=8, pages=256) if kind == "ar" else world.join_vocoder(slots=8)
+        else:
+            assert world.call() or world.step()
+            world.read_all()
+    assert losses == LOSSES
+    failure = world.ended[poison].failure
+    assert failure is not None
+    assert failure.code == "worker_lost"
+    world.settle()
+    for request in innocent:
+        assert world.ended[request].failure is None
+        world.check_ended(request)
+    world.check_idle()

@@ -287,6 +287,19 @@ class World:
         self.core.peer_lost(incarnation, self.now)
         self.carry_out()
 
+    def kills(self, incarnation: str, request: str) -> bool:
+        """Whether the worker is about to work on the request."""
+        if incarnation in self.vocoders:
+            plans = self.vocoders[incarnation].plans
+            return bool(plans) and any(item.request == request for item in plans[0][0].items)
+        worker, seed = self.ar[incarnation], self.jobs[request].body.sampling.seed
+        if not worker.plans:
+            return False
+        plan, arrays = worker.plans[0]
+        seeds = worker.seeds | {assign.slot: assign.sampling.seed for assign in plan.assigned}
+        slots = [prefill.slot for prefill in plan.prefills] + arrays[1].tolist()
+        return any(seeds[slot] == seed for slot in slots)
+
     def stall(self, incarnation: str) -> None:
         """A worker stands still, is given up, and registers again under its incarnation; its answer comes late."""
         if incarnation in self.ar:
