@@ -36,9 +36,9 @@ _COUNTED_METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})  # against the 
 def make_app(gateway: Gateway) -> web.Application:
     app = web.Application(middlewares=[_answer, _admit], client_max_size=gateway.settings.max_body_bytes)
     app[GATEWAY], app[SETTINGS], app[auth.KEYS] = gateway, gateway.settings, gateway.keys
-    for door in (tts, live, openai, codes, references, voices, vqgan, account, debug, health, page, description):
-        app.add_routes(_expecting(door.routes))
-        app.add_routes(_expecting(_compatible(door.routes)))
+    for endpoints in (tts, live, openai, codes, references, voices, vqgan, account, debug, health, page, description):
+        app.add_routes(_expecting(endpoints.routes))
+        app.add_routes(_expecting(_compatible(endpoints.routes)))
     app[description.DOCUMENT] = msgspec.json.encode(openapi.document(app.router.routes(), gateway))
     app.on_response_prepare.append(_add_headers)
     app.on_shutdown.append(_close_sockets)
@@ -146,7 +146,7 @@ async def _admit(request: web.Request, handler: Handler) -> web.StreamResponse:
     with gateway.under_way():
         if request.method not in _COUNTED_METHODS:  # nor are WebSockets, whose sessions count one by one
             return await handler(request)
-        async with gateway.duplicates.newest(client.name, request.headers.get(idempotency.HEADER)):
+        async with gateway.idempotency.newest(client.name, request.headers.get(idempotency.HEADER)):
             with client.admitted():
                 return await handler(request)
 

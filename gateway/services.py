@@ -17,7 +17,7 @@ from gateway.access.api_keys import ENVIRONMENT, Keys
 from gateway.checkpoint.served_model import ServedModel
 from gateway.engine.bounds import Bounds
 from gateway.engine.client import Engine
-from gateway.http.idempotency import Duplicates
+from gateway.http.idempotency import IdempotencyKeys
 from gateway.observe.merge import Scrapes
 from gateway.observe.metrics import GatewayMetrics
 from gateway.observe.timeline import Timelines
@@ -62,7 +62,7 @@ class Gateway:
         self.bounds = bounds
         self.timelines = Timelines(config.debug.requests)
         self.keys = _keys(config, metrics)
-        self.duplicates = Duplicates()
+        self.idempotency = IdempotencyKeys()
         self.voices = Voices(config.data_path / "voices", model, engine, config.gateway, metrics)
         self.encoders = ThreadPoolExecutor(config.gateway.encoder_threads, thread_name_prefix="encoder")
         self.sockets: set[Socket] = set()  # that are open

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from common.timeline import NOTHING, Recent, RequestRecord
 from gateway.http.errors import ApiError, invalid
-from gateway.observe import scheduler_records as recents
+from gateway.observe import scheduler_records
 from gateway.observe.timeline import Timeline
 from gateway.observe.trace import trace
 from gateway.services import GATEWAY, Gateway
@@ -57,7 +57,7 @@ async def trace_of_one(request: web.Request) -> web.Response:
 async def trace_of_all(request: web.Request) -> web.Response:
     gateway, now = request.app[GATEWAY], time.monotonic()
     since = now - _seconds(request)
-    recent = await recents.ask(gateway.run_dir, since, now, work=True)
+    recent = await scheduler_records.ask(gateway.run_dir, since, now, work=True)
     timelines = gateway.timelines.within(since, now)
     return await _trace(timelines[::-1], recent or NOTHING, time.time() - now)
 
@@ -68,10 +68,12 @@ async def _look_up(request: web.Request, work: bool) -> tuple[Timeline, Recent |
     timeline = gateway.timelines.find(request.match_info["id"])
     if timeline is None:
         raise ApiError(404, "request_not_found", f"no such request among the last {gateway.timelines.most}")
-    recent = await recents.ask(gateway.run_dir, timeline.received, timeline.until, work)
+    recent = await scheduler_records.ask(gateway.run_dir, timeline.received, timeline.until, work)
     if recent is None:
         return timeline, None
-    return timeline, await asyncio.to_thread(recents.of_request, recent, timeline.engine_request)  # of many steps
+    return timeline, await asyncio.to_thread(
+        scheduler_records.of_request, recent, timeline.engine_request
+    )  # of many steps
 
 
 async def _trace(timelines: list[Timeline], recent: Recent, wall: float) -> web.Response:

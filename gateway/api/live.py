@@ -20,7 +20,7 @@ from gateway.errors import RequestError, SlowClientError
 from gateway.http.body import without_nulls
 from gateway.http.errors import ApiError, as_api_error, draining, invalid
 from gateway.http.idempotency import SUPERSEDED
-from gateway.http.offload import LONG_TO_DECODE, aside
+from gateway.http.offload import LONG_TO_DECODE, offload
 from gateway.schema import fields
 from gateway.services import GATEWAY, Gateway
 from gateway.speech.live_utterance import Utterance
@@ -123,7 +123,7 @@ class Live:
     async def _take(self, message: WSMessage) -> None:
         if message.type is WSMsgType.BINARY:
             try:
-                await self._obey(await aside(len(message.data) > LONG_TO_DECODE, _decode, message.data))
+                await self._obey(await offload(len(message.data) > LONG_TO_DECODE, _decode, message.data))
             except RequestError as error:
                 await self._abort(BROKEN_OFF)
                 await self._fail(as_api_error(error))
@@ -161,7 +161,7 @@ class Live:
         gateway = self._gateway
         wanted = {**asked, "streaming": True}
         large = "references" in wanted
-        speech = await aside(large, fields.parse, wanted, gateway.model, gateway.settings, fields.FISH, True)
+        speech = await offload(large, fields.parse, wanted, gateway.model, gateway.settings, fields.FISH, True)
         self._utterance = Utterance(gateway, self._request, speech, self._sound)
         self._speaking = asyncio.create_task(self._speak(self._utterance))
         if speech.text:

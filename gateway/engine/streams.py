@@ -86,7 +86,7 @@ class Stream:
 
     @property
     def received(self) -> int:
-        """Frames that have come."""
+        """Frames received."""
         return self._received
 
     @property
@@ -202,10 +202,10 @@ class Stream:
         self._on_extend(self.request, prompts, last)
 
     def read_up_to(self, frame: int) -> None:
-        """The client has read all frames before ``frame``."""
+        """Tell the engine that the client has read all frames before ``frame``."""
         if self.output == "audio":
             self._give_credit(self.request, frame)
 
     def close(self, reason: FinishReason = "cancelled") -> None:
-        """Done with it. If the engine is not, it is told to stop, for this reason."""
+        """Close the stream; an engine request that still runs is stopped for this reason."""
         self._on_close(self.request, None if self._finished else reason)

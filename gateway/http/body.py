@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.http.errors import ApiError
-from gateway.http.offload import LONG_TO_DECODE, aside
+from gateway.http.offload import LONG_TO_DECODE, offload
 from gateway.http.settings import SETTINGS
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ async def read_fields(request: web.Request) -> dict[str, Any]:
         raise ApiError(415, "unsupported_media_type", message, headers={"Accept": accept})
     raw = await in_time(request, request.read())
     kind = request.content_type.removeprefix("application/")
-    return await aside(len(raw) > LONG_TO_DECODE, _fields, decode, raw, kind)
+    return await offload(len(raw) > LONG_TO_DECODE, _fields, decode, raw, kind)
 
 
 async def in_time(request: web.Request, reading: Awaitable[T]) -> T:

@@ -32,7 +32,7 @@ class _Running:
         self.task.cancel(SUPERSEDED)
 
 
-class Duplicates:
+class IdempotencyKeys:
     """Running requests with an idempotency key, by client and key."""
 
     def __init__(self) -> None:

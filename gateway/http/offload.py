@@ -17,6 +17,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-async def aside(long: bool, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+async def offload(long: bool, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Return the result of work that runs in a thread if it is ``long``."""
     return await asyncio.to_thread(work, *args, **kwargs) if long else work(*args, **kwargs)

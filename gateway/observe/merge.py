@@ -1,4 +1,4 @@
-"""One exposition of all processes' metrics, each fetched from its own port, with its name as a label.
+"""Merges the metrics of all processes into one exposition, with the process name as a label.
 
 Fetching waits and merging computes, so both happen in a thread, and once for all who ask at the same time.
 
@@ -25,7 +25,7 @@ _OWN_PROCESS = re.compile(r'[{,]process="')
 
 
 class Scrapes:
-    """Scrapes of a group, of which at most one runs at a time. A process that hangs costs one thread a second."""
+    """Scrapes the processes of a group, one scrape at a time. A hanging process costs one thread for a second."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
@@ -33,7 +33,7 @@ class Scrapes:
         self._running: asyncio.Future[str] | None = None
 
     async def text(self) -> str:
-        """The metrics of all processes that wrote a port to the run directory, and which of them answered."""
+        """Return the metrics of all processes with a port in the run directory, and which of them answered."""
         if self._running is None or self._running.done():
             self._running = asyncio.get_running_loop().run_in_executor(self._thread, scrape, self._run_dir)
         return await asyncio.shield(self._running)  # who asked first may go without spoiling it for others
@@ -56,12 +56,12 @@ def scrape(run_dir: Path) -> str:
 
 
 def up_family(families: Families) -> Gauge:
-    """The family that only the one who fetches can know."""
+    """Return the family that tells which processes answered."""
     return families.gauge("shoal_up", "Whether a process answered when its metrics were fetched.", "process")
 
 
 def merge(texts: dict[str, str]) -> str:
-    """One exposition of several, process name to text."""
+    """Merge expositions, given as process name to text."""
     heads: dict[str, list[str]] = {}
     samples: dict[str, list[str]] = {}
     for process, text in texts.items():
@@ -76,7 +76,7 @@ def merge(texts: dict[str, str]) -> str:
 
 
 def _lines(text: str) -> Iterator[tuple[str, str]]:
-    """Lines with the family each belongs to: that of the HELP or TYPE line before it."""
+    """Yield each line with its family, the one of the HELP or TYPE line before it."""
     family = ""
     for line in text.splitlines():
         if line.startswith(("# HELP ", "# TYPE ")):
@@ -96,6 +96,6 @@ def _labelled(line: str, process: str) -> str:
 
 
 def _fetch(port_file: Path) -> str | None:
-    """None for a process that does not answer."""
+    """Fetch the exposition of a process; None if it does not answer."""
     data = process_ports.fetch(port_file, "/metrics")
     return None if data is None else data.decode()

@@ -1,4 +1,4 @@
-"""What the gateway measures: requests, time to first audio, and how well each stream keeps its listener supplied."""
+"""Metrics of the gateway: requests, time to first audio, and how well streams keep their listeners supplied."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CancelCause: TypeAlias = Literal["disconnect", "superseded", "slow_client", "dea
 
 
 class GatewayMetrics:
-    """The metric families of the gateway, in one registry."""
+    """Metric families of the gateway in one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.families = Families(registry)
@@ -128,26 +128,26 @@ class GatewayMetrics:
         self._queues = families.computed(QUEUE_MESSAGES, QUEUE_MESSAGES_HELP, "link")
 
     def watch(self, engine: Engine, sockets: Collection[object]) -> None:
-        """Export the state of the engine, and how many sockets are open."""
+        """Export the state of the engine and the number of open sockets."""
         self._ready.set_function(lambda: not engine.unready())
         self._sockets.set_function(lambda: len(sockets))
         self._ages.values = engine.ages
         self._queues.values = engine.queues
 
     def cancelled(self, cause: CancelCause) -> None:
-        """A speech request was given up."""
+        """Count a cancelled speech request."""
         self.cancels[cause].inc()
         if cause == "disconnect":
             self.client_disconnects.inc()
 
     def count_sound(self, seconds: float, size: int) -> None:
-        """Sound goes to a client: so many seconds, in so many bytes."""
+        """Count sound that goes to a client."""
         self.audio_seconds.inc(seconds)
         self.audio_bytes.inc(size)
 
 
 class Playback:
-    """The clock of a listener who starts to play at first audio. Times in seconds, of one clock."""
+    """Playback buffer of a listener who starts at first audio. Times are in seconds of one clock."""
 
     def __init__(self, metrics: GatewayMetrics, arrival: float, rate: int) -> None:
         self._metrics = metrics
@@ -190,11 +190,11 @@ class Playback:
         return late
 
     def sent(self, seconds: float) -> None:
-        """The client took so long to take what was ready."""
+        """Count the seconds that the client took to accept a chunk."""
         self._held_up += seconds
 
     def ended(self, whole: bool) -> None:
-        """The stream has ended; only a ``whole`` one has a real-time factor."""
+        """Record the end of a stream; only a ``whole`` one has a real-time factor."""
         if self._last is None:
             return
         self._metrics.underrun.observe(self._underrun)

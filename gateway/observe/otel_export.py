@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of speech requests, made of their timelines some time after their end.
+"""OpenTelemetry export: spans of speech requests, made from their timelines after their end.
 
 Needs the extra ``otel``, and is configured by OpenTelemetry's own variables: it is on where an OTLP endpoint is named
 (``OTEL_EXPORTER_OTLP_ENDPOINT``) or ``OTEL_TRACES_EXPORTER`` is ``otlp``. Elsewhere nothing of it is imported.
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.timeline import NOTHING
-from gateway.observe import scheduler_records as recents
+from gateway.observe import scheduler_records
 from gateway.observe.timeline import Timelines
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def configured(environment: Mapping[str, str]) -> bool:
-    """Whether spans are wanted."""
+    """Return whether the environment asks for spans."""
     exporter = environment.get("OTEL_TRACES_EXPORTER", "")
     if environment.get("OTEL_SDK_DISABLED", "").lower() == "true" or exporter not in ("", "otlp"):
         return False
@@ -41,7 +41,7 @@ def configured(environment: Mapping[str, str]) -> bool:
 
 @contextlib.asynccontextmanager
 async def exporting(timelines: Timelines, run_dir: Path, exporter: SpanExporter | None = None) -> AsyncIterator[None]:
-    """While this lasts, spans of requests that end are exported: by OTLP, as the environment says, or as given."""
+    """Export spans of finished requests while the context lasts: by OTLP, per the environment, or to ``exporter``."""
     maker = _make(exporter) if exporter is not None or configured(os.environ) else None
     if maker is None:
         yield
@@ -60,7 +60,7 @@ async def exporting(timelines: Timelines, run_dir: Path, exporter: SpanExporter 
 
 
 class Spans:
-    """Looks now and then for requests that have ended, and makes their spans in a thread."""
+    """Collects finished requests periodically and makes their spans in a thread."""
 
     def __init__(self, timelines: Timelines, run_dir: Path, maker: SpanMaker) -> None:
         self._timelines, self._run_dir, self._maker = timelines, run_dir, maker
@@ -68,7 +68,7 @@ class Spans:
         self._stopped = asyncio.Event()
 
     async def run(self) -> None:
-        """Until :meth:`stop`, and once more then."""
+        """Run until :meth:`stop`, and export once more then."""
         while not self._stopped.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), INTERVAL)
@@ -81,7 +81,7 @@ class Spans:
         self._stopped.set()
 
     async def _export(self) -> None:
-        """Make spans of all that have ended since the last time."""
+        """Make spans of all requests that ended since the last export."""
         count, self._seen = self._timelines.ended - self._seen, self._timelines.ended
         ended = self._timelines.last(count)
         if count > len(ended):
@@ -91,7 +91,7 @@ class Spans:
         if not ended:
             return
         since, until = min(one.received for one in ended), max(one.until for one in ended)
-        recent = await recents.ask(self._run_dir, since, until, work=False) or NOTHING
+        recent = await scheduler_records.ask(self._run_dir, since, until, work=False) or NOTHING
         await asyncio.to_thread(self._maker.make, ended, recent)
 
 

@@ -1,4 +1,4 @@
-"""Spans of a timeline: the request, and in it the stages of each engine request. Imports OpenTelemetry's SDK."""
+"""OpenTelemetry spans of a timeline: the request and the stages of its engine requests. Imports the SDK."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, S
 
 from common.timeline import Recent, RequestRecord
 from common.version import VERSION
-from gateway.observe import scheduler_records as recents
+from gateway.observe import scheduler_records
 from gateway.observe.timeline import Timeline
 
 GOOD_ENDS = ("stop", "length", "cancelled")  # the last is the client's
 
 
 class Ids(RandomIdGenerator):
-    """Gives a root span the trace id that logs have named already."""
+    """Id generator that gives a root span the trace id already used in logs."""
 
     trace_id = 0
 
@@ -31,7 +31,7 @@ class Ids(RandomIdGenerator):
 
 
 class Clock:
-    """Nanoseconds since 1970 of times of the monotonic clock."""
+    """Converts times of the monotonic clock to nanoseconds since 1970."""
 
     def __init__(self, wall: float) -> None:
         self._wall = wall
@@ -41,7 +41,7 @@ class Clock:
 
 
 class SpanMaker:
-    """Makes spans and hands them to an exporter, by default that of OTLP, which reads its own variables."""
+    """Makes spans for an exporter, by default OTLP's, which reads its own environment variables."""
 
     def __init__(self, exporter: SpanExporter | None = None) -> None:
         self._ids = Ids()
@@ -50,12 +50,12 @@ class SpanMaker:
         self._tracer = self._provider.get_tracer("shoal", VERSION)
 
     def make(self, timelines: Sequence[Timeline], recent: Recent) -> None:
-        """Of requests that have ended. One thread at a time."""
+        """Make the spans of finished requests. Use one thread at a time."""
         for timeline in timelines:
-            self._make(timeline, recents.of_request(recent, timeline.engine_request).requests)
+            self._make(timeline, scheduler_records.of_request(recent, timeline.engine_request).requests)
 
     def close(self) -> None:
-        """Export what is left."""
+        """Export the remaining spans."""
         self._provider.shutdown()
 
     def _make(self, timeline: Timeline, records: list[RequestRecord]) -> None:
@@ -76,7 +76,7 @@ class SpanMaker:
         """``first_audio``: when the first sound was ready, if it is of this engine request."""
         until = record.queued if record.ended is None else record.ended
         facts = {"shoal.engine_request": record.request}
-        for stage in recents.stages(record, until):
+        for stage in scheduler_records.stages(record, until):
             span = self._span(stage.name, context, clock.at(stage.begin), facts)
             if stage.name == "prefill":
                 span.set_attribute("shoal.prompt_tokens", record.prompt_tokens)
@@ -95,7 +95,7 @@ class SpanMaker:
 
 
 def _caller(timeline: Timeline) -> Context:
-    """The context with the caller's span, if it told of one."""
+    """Return the context with the caller's span, if any."""
     trace = timeline.trace
     if not trace.parent:
         return Context()
@@ -106,7 +106,7 @@ def _caller(timeline: Timeline) -> Context:
 
 
 def _resource() -> Resource:
-    """As the environment says; its name is shoal, unless that has another."""
+    """Return the resource of the environment, with the service name shoal by default."""
     resource = Resource.create()
     unnamed = str(resource.attributes[SERVICE_NAME]).startswith("unknown_service")
     return resource.merge(Resource({SERVICE_NAME: "shoal"})) if unnamed else resource

@@ -1,4 +1,4 @@
-"""Asking other processes of the group at the loopback port where each tells of itself."""
+"""Queries other processes of the group at their loopback metrics ports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TIMEOUT = 1.0  # seconds
 
 
 def fetch(port_file: Path, path: str) -> bytes | None:
-    """What a process answers; None if it doesn't. Waits for sockets: call it from a thread."""
+    """Return a process's answer, or None. Blocks on sockets: call it from a thread."""
     try:
         connection = http.client.HTTPConnection("127.0.0.1", int(port_file.read_text()), timeout=TIMEOUT)
         try:

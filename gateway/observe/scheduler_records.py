@@ -1,4 +1,4 @@
-"""What the scheduler remembers, asked for when somebody wants to see it."""
+"""Scheduler records: queries the scheduler for its recent requests, steps and calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.observe import process_ports
 
 
 async def ask(run_dir: Path, since: float, until: float, work: bool) -> Recent | None:
-    """What was under way between two times, the steps and calls only with ``work``; None if nobody answers."""
+    """Query what ran between two times, steps and calls only with ``work``; None without an answer."""
     return await asyncio.to_thread(_ask, run_dir / "scheduler.metrics", since, until, work)
 
 
@@ -23,7 +23,7 @@ def _ask(port_file: Path, since: float, until: float, work: bool) -> Recent | No
 
 
 def of_request(recent: Recent, engine_request: str) -> Recent:
-    """The part of it that belongs to a request, whose engine requests are ``ID``, ``ID.1``, ``ID.2`` …"""
+    """Select the records of a request, whose engine requests are ``ID``, ``ID.1``, ``ID.2`` …"""
     records = [record for record in recent.requests if record.request.partition(".")[0] == engine_request]
     numbers = {record.number for record in records}
     steps = [step for step in recent.steps if not numbers.isdisjoint(step.requests + step.prompts)]
@@ -32,7 +32,7 @@ def of_request(recent: Recent, engine_request: str) -> Recent:
 
 
 class Stage(NamedTuple):
-    """``queue``: until it was admitted; ``prefill``: until its first codes came; ``decode``: until all were there."""
+    """A stage: ``queue`` until admission, ``prefill`` until the first codes, ``decode`` until the last."""
 
     name: str
     begin: float
@@ -40,7 +40,7 @@ class Stage(NamedTuple):
 
 
 def stages(record: RequestRecord, until: float) -> Iterator[Stage]:
-    """The stages that an engine request has begun, one after the other; the last may go on, and then ends ``until``."""
+    """Yield the stages that an engine request has begun; an unfinished one ends at ``until``."""
     begun = [("queue", record.queued), ("prefill", record.admitted), ("decode", record.first_codes)]
     over = record.generated or record.ended or until
     there = [(name, at) for name, at in begun if at is not None]

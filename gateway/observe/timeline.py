@@ -1,4 +1,4 @@
-"""The timeline of a speech request as the gateway sees it, and the last of them.
+"""Timelines of speech requests as the gateway sees them.
 
 Times are seconds of the monotonic clock, which the scheduler's records share.
 """
@@ -37,13 +37,13 @@ class ChunkRecord(Struct):
     sent: float | None = None
 
     def facts(self) -> dict[str, Any]:
-        """As told of it, wherever it is."""
+        """Return the fields of the record that every report shows."""
         late = None if self.late is None else round(self.late * 1000, 3)
         return {"first": self.first, "frames": self.frames, "bytes": self.size, "late_ms": late}
 
 
 class Timeline:
-    """Of one request, from ``received`` to its end. ``voice``: a hash. Its text is not here, only its length.
+    """Timeline of one request from ``received`` to its end, without its text. ``voice``: a hash.
 
     ``begun``: when there was something to speak, which may be later where text comes while it is written.
     """
@@ -73,7 +73,7 @@ class Timeline:
         self.voice = RECORDING if voices is None else voice_hash(voices)
 
     def chunk(self, frames: int, size: int, seconds: float) -> None:
-        """Sound, or codes, are ready to be sent: so much more than before."""
+        """Record sound or codes that are ready to be sent."""
         record = ChunkRecord(time.monotonic(), self.frames, frames, size, seconds)
         if self.first_sound is None:
             self.first_sound = record.at
@@ -83,32 +83,32 @@ class Timeline:
             self.chunks.append(record)
 
     def lateness(self, seconds: float) -> None:
-        """By how much the newest chunk was late."""
+        """Record the lateness of the newest chunk."""
         self.late = seconds if self.late is None else self.late + seconds
         if self.chunk_count <= MAX_CHUNKS:
             self.chunks[-1].late = seconds
 
     def sent(self) -> None:
-        """The socket has taken the newest chunk."""
+        """Record that the socket has accepted the newest chunk."""
         if self.chunk_count <= MAX_CHUNKS:
             self.chunks[-1].sent = time.monotonic()
 
     def end(self, reason: FinishReason, error: str | None) -> None:
-        """``error``: the code of what went wrong, if the client was told one."""
+        """Record the end. ``error``: the error code that the client was told, if any."""
         self.ended, self.reason, self.error = time.monotonic(), reason, error
 
     @property
     def until(self) -> float:
-        """Its end, or now."""
+        """Time of the end, or now."""
         return time.monotonic() if self.ended is None else self.ended
 
     @property
     def first_sound_seconds(self) -> float | None:
-        """Time to first audio, of a streamed reply."""
+        """Time to first audio of a streamed reply."""
         return None if self.first_sound is None or not self.streaming else self.first_sound - self.begun
 
     def summary(self) -> dict[str, Any]:
-        """The request in numbers, as log line and in the list of all."""
+        """Return the request in numbers, for the log and the listing."""
         took = self.until - self.received
         first = self.first_sound_seconds
         return {
@@ -132,7 +132,7 @@ class Timeline:
 
 
 class Timelines:
-    """Those under way, and the last ``most`` that have ended."""
+    """Timelines of running requests and of the last ``most`` finished ones."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -148,23 +148,23 @@ class Timelines:
         self.ended += 1
 
     def __iter__(self) -> Iterator[Timeline]:
-        """By arrival, newest first."""
+        """Iterate by arrival, newest first."""
         return iter(sorted([*self._running.values(), *self._ended], key=lambda one: one.received, reverse=True))
 
     def last(self, count: int) -> list[Timeline]:
-        """So many that have ended last, if as many are kept, in this order."""
+        """Return up to ``count`` requests that ended last, in the order of their ends."""
         return list(self._ended)[-count:] if count else []
 
     def find(self, name: str) -> Timeline | None:
-        """By the id of the request or of the engine's; the newest, if a client has used an id more than once."""
+        """Find by request id or engine request id; the newest if a client reused an id."""
         return next((one for one in self if name in (one.request_id, one.engine_request)), None)
 
     def within(self, since: float, until: float) -> list[Timeline]:
-        """Those under way between two times, newest first."""
+        """Return the requests that ran between two times, newest first."""
         return [one for one in self if one.received <= until and (one.ended is None or one.ended >= since)]
 
 
 def voice_hash(voices: Iterable[str]) -> str:
-    """Tells voices apart without naming them; "" for none."""
+    """Hash voice ids, so that voices can be told apart without their names; "" for none."""
     names = ",".join(voices)
     return hashlib.sha256(names.encode()).hexdigest()[:12] if names else ""

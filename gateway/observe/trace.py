@@ -1,4 +1,4 @@
-"""The whole pipeline as a trace in Chrome's JSON format, which Perfetto and ``chrome://tracing`` show.
+"""Traces of the whole pipeline in Chrome's JSON format, for Perfetto and ``chrome://tracing``.
 
 One track per request in the gateway and two in the scheduler, one per worker. Times are microseconds of the gateway's
 monotonic clock, which is the scheduler's too; workers are seen through the scheduler, so theirs are on it as well.
@@ -21,7 +21,7 @@ WORK = 1  # thread id of a worker's track
 
 
 def trace(timelines: Sequence[Timeline], recent: Recent, now: float, wall: float) -> dict[str, Any]:
-    """``now``: where what has not ended ends; ``wall``: to be added to its times for seconds since 1970."""
+    """Build a trace. ``now``: end of unfinished events; ``wall``: offset of the times to seconds since 1970."""
     events: list[Event] = [_name(GATEWAY, "gateway"), _name(SCHEDULER, "scheduler")]
     for tid, timeline in enumerate(timelines, start=1):
         events += [_name(GATEWAY, timeline.request_id, tid), *_of_timeline(timeline, tid, now)]
@@ -44,7 +44,7 @@ def _of_timeline(timeline: Timeline, tid: int, now: float) -> Iterator[Event]:
 
 
 def _of_record(record: RequestRecord, tid: int, now: float) -> Iterator[Event]:
-    """Its stages up to the last frame on one track, its sound on the next."""
+    """Yield the events of a request: stages up to the last frame on one track, its sound on the next."""
     end = now if record.ended is None else record.ended
     yield _name(SCHEDULER, record.request, tid)
     yield _name(SCHEDULER, f"{record.request}: sound", tid + 1)

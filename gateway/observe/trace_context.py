@@ -1,4 +1,4 @@
-"""The trace that a request belongs to: that of its caller (W3C Trace Context), or one of its own."""
+"""W3C Trace Context: the trace of a request's caller, or a new one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PARENT = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-
 
 
 class TraceContext(NamedTuple):
-    """``trace_id``: 32 hexadecimal digits; ``parent``: 16, of the caller's span, "" without one; ``flags``: its own."""
+    """A trace context. ``trace_id``: 32 hex digits; ``parent``: the caller's span, 16 of them, or ""; ``flags``."""
 
     trace_id: str
     parent: str = ""
@@ -18,7 +18,7 @@ class TraceContext(NamedTuple):
 
 
 def of_header(traceparent: str) -> TraceContext:
-    """The context in a ``traceparent`` header, or a new one where that is missing or makes no sense."""
+    """Parse a ``traceparent`` header; a new context if it is missing or invalid."""
     match = _PARENT.fullmatch(traceparent.strip())
     if match is None or (match[1] == "00" and match[5]):  # only later versions may go on
         return TraceContext(uuid.uuid4().hex)

@@ -1,4 +1,4 @@
-"""The fields of a speech request: names of Fish's API, types, ranges and defaults, the same at every door."""
+"""Fields of a speech request under the names of Fish's API: types, ranges and defaults for all endpoints."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MISSING = re.compile(r"missing required field `(\w+)`")
 
 
 class Dialect(NamedTuple):
-    """Where the API families differ: the rate that clients assume of bare samples, and the range of ``speed``."""
+    """Differences between the API families: the default rate of headerless PCM, and the range of ``speed``."""
 
     pcm_rate: int
     speed: tuple[float, float]
@@ -36,7 +36,7 @@ OPENAI = Dialect(24_000, (0.25, 4.0))
 
 
 class SpeechRequest(Struct, frozen=True):
-    """A valid request. ``voices``: ids, one per speaker; or else ``clips``: recordings in the request itself.
+    """A valid request. ``voices``: ids, one per speaker; or ``clips``: recordings in the request itself.
 
     ``max_new_tokens``: most frames of the reply, 0: as the text allows.
     ``normalize``: whether numbers may be read out in words.
@@ -58,7 +58,7 @@ class SpeechRequest(Struct, frozen=True):
 
 
 class Prosody(Struct, frozen=True):
-    """How it is said. What ``speed`` may be depends on the dialect."""
+    """Prosody of the speech. The range of ``speed`` depends on the dialect."""
 
     speed: float = 1.0
     volume: Annotated[float, Meta(ge=-20, le=20)] = 0.0
@@ -66,7 +66,7 @@ class Prosody(Struct, frozen=True):
 
 
 class Fields(Struct, frozen=True):
-    """The fields as they are sent, those that are null left out."""
+    """Fields as sent, without nulls."""
 
     text: str
     format: Format = "mp3"
@@ -98,7 +98,7 @@ class Fields(Struct, frozen=True):
 def parse(
     values: dict[Any, Any], model: ServedModel, settings: Settings, dialect: Dialect = FISH, live: bool = False
 ) -> SpeechRequest:
-    """Check the fields of a body, nulls left out already. ``live``: the text may come later.
+    """Validate the fields of a body without nulls. ``live``: the text may come later.
 
     Raises:
         ApiError: 400, naming the field.
@@ -129,7 +129,7 @@ def parse(
 
 
 def check_text(text: str, param: str, model: ServedModel, settings: Settings) -> None:
-    """Whether a text can be spoken, or be that of a reference.
+    """Check that a text can be spoken or be the transcript of a reference.
 
     Raises:
         ApiError: 400, naming ``param``.
@@ -151,7 +151,7 @@ def _convert(values: dict[Any, Any]) -> Fields:
 
 
 def convert(values: dict[str, Any], kind: type[T]) -> T:
-    """Values as a Struct that says what they must be.
+    """Convert values to a Struct, which declares their types and ranges.
 
     Raises:
         ApiError: 400, naming the field.
@@ -184,7 +184,7 @@ def _delivery(fields: Fields, model: ServedModel, dialect: Dialect) -> Delivery:
 
 
 def _sampling(fields: Fields, model: ServedModel) -> Sampling:
-    """A temperature of the request holds for all codes; the checkpoint may set another for codebooks 1 to 9."""
+    """Build the sampling. A request's temperature applies to all codebooks; a checkpoint may set two."""
     defaults = model.defaults
     temperature = defaults.temperature if fields.temperature is None else fields.temperature
     fast = defaults.fast_temperature if fields.temperature is None else None
@@ -198,6 +198,6 @@ def _sampling(fields: Fields, model: ServedModel) -> Sampling:
 
 
 def _unknown(values: dict[Any, Any]) -> list[str]:
-    """Names of unknown fields, for a header: odd names and long lists are left out."""
+    """Return the names of unknown fields for a header, without odd names and beyond a number of them."""
     names = [name for name in values if name not in Fields.__struct_fields__ and isinstance(name, str)]
     return [name for name in names if _SANE_NAME.fullmatch(name)][:_MAX_NAMED_FIELDS]

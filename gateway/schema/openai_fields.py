@@ -1,4 +1,4 @@
-"""The body of ``POST /v1/audio/speech``: OpenAI's names for what Fish's fields say, and what only OpenAI's have."""
+"""Body of ``POST /v1/audio/speech``: OpenAI's names for Fish's fields, and the fields that only OpenAI has."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _REFERENCE_NAMES = {
 
 
 class VoiceName(Struct, frozen=True):
-    """A voice as newer clients of OpenAI's send it."""
+    """A voice in the form that newer OpenAI clients send."""
 
     id: str
 
 
 class OwnFields(Struct, frozen=True):
-    """The fields that only OpenAI's API has."""
+    """Fields that only OpenAI's API has."""
 
     model: str = ""
     voice: str | VoiceName = ""
@@ -43,7 +43,7 @@ class OwnFields(Struct, frozen=True):
 
 
 class OpenAIFields(NamedTuple):
-    """``values``: the fields by Fish's names, without a voice. ``names``: how errors are to call them.
+    """A translated body. ``values``: fields by Fish's names, without a voice. ``names``: their names for errors.
 
     ``voice``: as sent, "" for none. ``events``: the sound is wanted as server-sent events.
     """
@@ -56,7 +56,7 @@ class OpenAIFields(NamedTuple):
 
 
 def translate(values: dict[Any, Any]) -> OpenAIFields:
-    """Take a body apart, nulls left out already. Fields of Fish's that have no other name here keep theirs.
+    """Translate a body without nulls to Fish's fields. Fields without a name in OpenAI's API keep Fish's.
 
     Raises:
         ApiError: 400, naming the field.

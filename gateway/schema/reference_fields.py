@@ -1,4 +1,4 @@
-"""Voices and recordings that a speech request asks for, by whom they are to be spoken.
+"""Fields of a speech request that select voices and recordings, by speaker.
 
 Lists stand for speakers: entry N of ``reference_id`` or ``references`` is the voice of ``<|speaker:N|>``, and an entry
 of ``references`` may be a list of several recordings of that speaker.
@@ -19,7 +19,7 @@ VoiceId: TypeAlias = Annotated[str, Meta(pattern=f"^{VOICE_ID}\\Z")]
 
 
 class UploadedReference(Struct, frozen=True):
-    """A recording in the request itself. ``audio`` is binary in msgpack and base64 in JSON."""
+    """A recording in the request. ``audio`` is binary in msgpack and base64 in JSON."""
 
     audio: bytes
     text: str
@@ -30,7 +30,7 @@ References: TypeAlias = list[UploadedReference | list[UploadedReference]]
 
 
 class Clip(NamedTuple):
-    """A recording of the request. ``param``: where it stands in it."""
+    """A recording of the request. ``param``: its path in the request."""
 
     audio: bytes
     text: str
@@ -39,7 +39,7 @@ class Clip(NamedTuple):
 
 
 def voice_ids(reference_id: ReferenceId, most: int) -> list[str]:
-    """The voices, by speaker.
+    """Return the voices by speaker.
 
     Raises:
         ApiError: 400: more than ``most``.
@@ -49,7 +49,7 @@ def voice_ids(reference_id: ReferenceId, most: int) -> list[str]:
 
 
 def clips(references: References, most: int) -> list[Clip]:
-    """The recordings, by speaker.
+    """Return the recordings by speaker.
 
     Raises:
         ApiError: 400: more than ``most``.
@@ -65,7 +65,7 @@ def clips(references: References, most: int) -> list[Clip]:
 
 
 def with_plain_audio(references: Any) -> Any:
-    """The field as sent, with ``data:`` URIs reduced to their base64. What else it holds is for others to check.
+    """Reduce ``data:`` URIs in the field to their base64, without checking the rest.
 
     Raises:
         ApiError: 400: an address instead of a recording. Nothing is ever fetched.
@@ -82,7 +82,7 @@ def _plain(value: Any, param: str, depth: int) -> Any:
 
 
 def plain_audio(audio: str, param: str) -> str:
-    """The base64 of a recording that is sent as base64 or as a ``data:`` URI.
+    """Return the base64 of a recording sent as base64 or as a ``data:`` URI.
 
     Raises:
         ApiError: 400, naming ``param``: an address.

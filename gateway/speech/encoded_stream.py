@@ -1,4 +1,4 @@
-"""From a valid request to its stream, and from the stream to pieces of encoded sound: what all doors share."""
+"""Encoded streams: from a valid request to its stream, and from the stream to pieces of encoded sound."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.checkpoint.prompt import Reference, of_speaker
 from gateway.engine.streams import Chunk, End, Pause, Source
 from gateway.http import body, forms
 from gateway.http.errors import ApiError, from_failure
-from gateway.http.offload import LONG_TO_TOKENISE, aside
+from gateway.http.offload import LONG_TO_TOKENISE, offload
 from gateway.observe.timeline import Timeline
 from gateway.schema import fields
 from gateway.schema.fields import FISH, Dialect, SpeechRequest
@@ -25,11 +25,11 @@ from gateway.services import GATEWAY, Gateway
 from gateway.speech.conversation import Conversation
 from gateway.speech.planner import Reply
 from gateway.speech.session import Session
-from gateway.speech.turn_script import Script
+from gateway.speech.turn_script import TurnScript
 
 
 async def read_request(request: web.Request) -> SpeechRequest:
-    """The speech request in a body.
+    """Read the speech request in a body.
 
     Raises:
         ApiError: naming what is wrong with it.
@@ -42,14 +42,14 @@ async def read_request(request: web.Request) -> SpeechRequest:
 
 
 async def accept(request: web.Request, values: dict[Any, Any], dialect: Dialect) -> SpeechRequest:
-    """The speech request in such fields, which counts from here on.
+    """Validate the fields of a speech request and count it.
 
     Raises:
         ApiError: naming what is wrong with it.
     """
     gateway = request.app[GATEWAY]
     large = "references" in values  # perhaps as base64
-    speech = await aside(large, fields.parse, values, gateway.model, gateway.settings, dialect)
+    speech = await offload(large, fields.parse, values, gateway.model, gateway.settings, dialect)
     gateway.metrics.input_characters.inc(len(speech.text))
     request[CLIENT].count_text(len(speech.text))
     return speech
@@ -62,13 +62,13 @@ async def start(
     output: Literal["audio", "codes"],
     deadline: float | None = None,
 ) -> Conversation:
-    """Submit a request. ``deadline``: when the first frame must have come, by the clock of the event loop.
+    """Submit a request. ``deadline``: for the first frame, by the clock of the event loop.
 
     Raises:
         ApiError: a text, voice or reference that can't be used, or the engine refused.
     """
-    script = Script(gateway.model, gateway.settings, speech.chunk_length, speech.normalize)
-    turns = await aside(len(speech.text) > LONG_TO_TOKENISE, script.whole, speech.text)
+    script = TurnScript(gateway.model, gateway.settings, speech.chunk_length, speech.normalize)
+    turns = await offload(len(speech.text) > LONG_TO_TOKENISE, script.whole, speech.text)
     conversation = converse(gateway, session, speech, await references(gateway, speech), output, deadline)
     conversation.say(turns)
     conversation.finish()
@@ -85,7 +85,7 @@ def converse(
     deadline: float | None = None,
     live: bool = False,
 ) -> Conversation:
-    """A reply in the voice of the references, of which nothing has been said yet.
+    """Open a conversation in the voice of the references, without text so far.
 
     ``deadline``: as in :func:`start`. ``live``: its text comes piece by piece.
     """
@@ -109,12 +109,12 @@ def converse(
 
 
 def voices(gateway: Gateway, speech: SpeechRequest) -> list[str]:
-    """Ids of the voices that speak, one per speaker; none for recordings in the request, or the model's choice."""
+    """Return the voice ids, one per speaker; none for recordings in the request or the model's own choice."""
     return speech.voices or ([gateway.voices.default] if gateway.voices.default and not speech.clips else [])
 
 
 async def references(gateway: Gateway, speech: SpeechRequest) -> list[Reference]:
-    """What the model is to sound like, speaker by speaker.
+    """Return the references of the speakers, in their order.
 
     Raises:
         ApiError: a voice or recording that can't be used.
@@ -129,7 +129,7 @@ async def references(gateway: Gateway, speech: SpeechRequest) -> list[Reference]
 
 
 def check_end(end: End) -> None:
-    """Whether a stream ended as a whole, with something in it.
+    """Check that a stream ended completely and with sound.
 
     Raises:
         ApiError: it did not.
@@ -172,12 +172,12 @@ class EncodedStream:
 
     @property
     def reason(self) -> FinishReason:
-        """How the stream ended; after the last piece."""
+        """Finish reason of the stream; valid after the last piece."""
         assert self._end is not None
         return self._end.reason
 
     async def next(self) -> Piece | None:
-        """The next piece; None after the last.
+        """Return the next piece; None after the last.
 
         Raises:
             ApiError: the stream failed, or ended without any frame.
@@ -195,13 +195,13 @@ class EncodedStream:
         return None
 
     def _rested(self, item: Chunk | Pause | End) -> float:
-        """Seconds of the rest that ends with ``item``; 0 if none does."""
+        """Return the seconds of the rest that ends with ``item``; 0 if none does."""
         now, since = asyncio.get_running_loop().time(), self._resting_since
         self._resting_since = (now if since is None else since) if isinstance(item, Pause) else None
         return 0.0 if since is None or isinstance(item, Pause) else now - since
 
     def sent(self, piece: Piece) -> None:
-        """The client has this piece, so the engine may go on."""
+        """Give the engine credit: the client has this piece."""
         self.timeline.sent()
         self._stream.read_up_to(piece.frames)
 

@@ -121,7 +121,7 @@ async def _whole(
 
 
 def reply_headers(gateway: Gateway, wanted: SpeechRequest, rate: int) -> dict[str, str]:
-    """Headers of every reply with sound or codes; ``rate`` in samples per second."""
+    """Build the headers of a reply with sound or codes; ``rate`` in samples per second."""
     headers = {"X-Seed": str(wanted.sampling.seed), "X-Sample-Rate": str(rate)}
     headers |= voice_header.of(encoded_stream.voices(gateway, wanted))
     return headers | ({"X-Ignored-Fields": ", ".join(wanted.ignored)} if wanted.ignored else {})

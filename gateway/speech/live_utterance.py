@@ -12,7 +12,7 @@ from gateway.audio import Pipeline
 from gateway.checkpoint.prompt import Reference
 from gateway.errors import SlowClientError
 from gateway.http.errors import ApiError
-from gateway.http.offload import LONG_TO_SPLIT, aside
+from gateway.http.offload import LONG_TO_SPLIT, offload
 from gateway.observe.timeline import Timeline
 from gateway.schema.fields import SpeechRequest
 from gateway.services import Gateway
@@ -20,7 +20,7 @@ from gateway.speech import encoded_stream
 from gateway.speech.conversation import Conversation
 from gateway.speech.playout import play
 from gateway.speech.session import Session
-from gateway.speech.turn_script import Script
+from gateway.speech.turn_script import TurnScript
 
 
 class Utterance:
@@ -36,14 +36,14 @@ class Utterance:
         self._client = request[CLIENT]
         self._timeline: Timeline | None = None  # once it speaks
         self._characters = 0
-        self._script = Script(gateway.model, gateway.settings, wanted.chunk_length, wanted.normalize)
+        self._script = TurnScript(gateway.model, gateway.settings, wanted.chunk_length, wanted.normalize)
         self._conversation: Conversation | None = None
         self._turns: list[str] = []  # said before the conversation began
         self._stopped = False
         self._begin = asyncio.Event()  # there is something to say, or there never will be
 
     async def say(self, text: str) -> None:
-        """More text.
+        """Add text.
 
         Raises:
             ApiError: too much of it waits to be spoken, or it holds a reserved token.
@@ -57,10 +57,10 @@ class Utterance:
         self._characters += len(text)
         if self._timeline is not None:
             self._timeline.characters = self._characters
-        self._add(await aside(len(text) > LONG_TO_SPLIT, self._script.add, text))
+        self._add(await offload(len(text) > LONG_TO_SPLIT, self._script.add, text))
 
     async def flush(self) -> None:
-        """Speak what there is, without waiting for the end of the sentence.
+        """Speak the text so far without waiting for the end of the sentence.
 
         Raises:
             ApiError: it holds a reserved token.
@@ -68,7 +68,7 @@ class Utterance:
         self._add(self._script.flush())
 
     async def stop(self) -> None:
-        """That was all.
+        """End the text.
 
         Raises:
             ApiError: what was left holds a reserved token.
@@ -80,7 +80,7 @@ class Utterance:
             self._conversation.finish()
 
     async def speak(self) -> None:
-        """Until all is spoken and sent.
+        """Run until all text is spoken and sent.
 
         Raises:
             ApiError: it could not be.
@@ -130,7 +130,7 @@ class Utterance:
 
     @property
     def _waiting(self) -> int:
-        """Characters that the engine does not have yet."""
+        """Characters that are not with the engine yet."""
         said = sum(map(len, self._turns)) if self._conversation is None else self._conversation.pending
         return said + self._script.pending
 

@@ -19,7 +19,7 @@ COUNTED_BYTES = 300  # of live text, for which ``max_new_tokens`` hold: the long
 
 
 class Reply(NamedTuple):
-    """What holds for all engine requests of a reply.
+    """Parameters shared by all engine requests of a reply.
 
     ``max_new_tokens``: frames of the whole reply, 0: as the text allows; of a ``live`` one, whose text has no end yet,
     for every ``COUNTED_BYTES`` of text that are begun.
@@ -38,7 +38,7 @@ class Reply(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The next engine request: its turns as prompts, and what it leaves room for."""
+    """The next engine request: its turns as prompts, and the room that it leaves."""
 
     prompts: list[Array]
     texts: list[str]
@@ -54,10 +54,10 @@ class Planner:
         self._prompts, self._reply, self._bounds = prompts, reply, bounds
 
     def plan(self, texts: list[str], more: bool, said: int, frames: int) -> Plan:
-        """As many of the texts as fit. ``more`` may follow. ``said``: bytes of the reply's text so far, these included;
-        ``frames``: made of it already.
+        """Plan a request with as many of the texts as fit. ``more`` may follow.
 
-        It tokenises: see :func:`gateway.http.offload.aside`.
+        ``said``: bytes of the reply's text so far, these included; ``frames``: frames of it generated so far. The call
+        tokenises, which may take long: see :mod:`gateway.http.offload`.
         """
         bounds, reply = self._bounds, self._reply
         prompts = self._prompts.build(texts[:1], reply.references)
@@ -75,7 +75,7 @@ class Planner:
         return Plan(prompts, taken, min(bounds.frames(seconds), self.left(said, frames)), 0, 0.0)
 
     def _open(self, plan: Plan, positions: int, said: int, frames: int) -> Plan:
-        """With room for turns to come, as far as the context has it: a second of sound takes frames and text."""
+        """Add room for later turns, as far as the context allows: a second of sound takes frames and text."""
         bounds = self._bounds
         text_rate = 1 / bounds.seconds_per_byte + OVERHEAD / (bounds.seconds_per_byte * bounds.turn_bytes)
         room = bounds.context - positions - MARGIN - math.ceil(plan.seconds * bounds.frame_rate)
@@ -87,7 +87,7 @@ class Planner:
         return plan._replace(frames=most, room=int(more * text_rate), seconds=more)
 
     def left(self, said: int, frames: int) -> int:
-        """Frames that the request still allows, for so many bytes of text, when so many have been made."""
+        """Return the frames that the request still allows for ``said`` bytes of text after ``generated`` frames."""
         most = self._reply.max_new_tokens
         if most == 0:
             return self._bounds.context

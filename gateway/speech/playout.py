@@ -15,7 +15,7 @@ from gateway.speech.session import Session
 
 
 class Sink(Protocol):
-    """One client, whatever carries the bytes to it."""
+    """A client, over any transport."""
 
     async def open(self) -> None:
         """Begin the reply. Called once, when the first sound is there."""

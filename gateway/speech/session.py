@@ -1,4 +1,4 @@
-"""One speech request from acceptance to its end: whatever happens, the engine is told and the end is counted."""
+"""Sessions: one speech request from acceptance to its end, which always reaches the engine and the metrics."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ log = logging.getLogger(__name__)
 
 
 class Session:
-    """A context: on leaving it, the stream is closed with the reason of the end, and the request is counted."""
+    """Context of a speech request: on exit, closes the stream with its finish reason and counts the request."""
 
     def __init__(
         self, gateway: Gateway, asked: web.Request, api: str, sound_format: str, arrival: float | None = None
     ) -> None:
-        """``arrival``: by the clock of the event loop, if later than that of ``asked``."""
+        """``arrival``: by the clock of the event loop, if later than that of the HTTP request."""
         self.request = uuid.uuid4().hex  # the engine's id, never one a client chose
         self.stream: Source | None = None
         self.reason: FinishReason = "error"
@@ -40,7 +40,7 @@ class Session:
 
     @property
     def prompt_tokens(self) -> int:
-        """That the request became."""
+        """Prompt tokens of the request."""
         return 0 if self.stream is None else self.stream.prompt_tokens
 
     def __enter__(self) -> Session:
@@ -80,7 +80,7 @@ def _reason(error: BaseException) -> FinishReason:
 
 
 def _cause(error: BaseException) -> CancelCause | None:
-    """What made the gateway give the request up, if it did so for one of these causes."""
+    """Return the cause of a cancellation by the gateway, if it is one of these."""
     if isinstance(error, ConnectionError):
         return "disconnect"
     if isinstance(error, asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""What is said of a text, turn by turn: read out in words where the checkpoint wants it, and cut to its measure."""
+"""Splits a text into turns: normalisation, then sentence boundaries and lengths that suit the checkpoint."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ TURN_BYTES = 300  # about 20 seconds of speech: beyond, models of this kind begi
 
 
 def turn_rules(model: ServedModel, settings: Settings) -> TurnRules:
-    """How long a turn may be: as configured, or as the checkpoint says."""
+    """Return the maximum length of turns: as configured, or the checkpoint's."""
     limit = settings.turn_bytes or model.defaults.turn_bytes or TURN_BYTES
     return TurnRules(limit, alone=model.defaults.turns == 1)
 
 
-class Script:
-    """The turns of one reply. ``chunk_length`` and ``in_words`` are the request's ``chunk_length`` and ``normalize``.
+class TurnScript:
+    """Turns of one reply. ``chunk_length`` and ``in_words`` are the request's ``chunk_length`` and ``normalize``.
 
     Give it a text as a whole with :meth:`whole`, or as it is written with :meth:`add` and :meth:`flush`. Some of it may
     be nothing that can be spoken; that is left out.
@@ -36,11 +36,11 @@ class Script:
 
     @property
     def pending(self) -> int:
-        """Characters of a sentence that is not whole yet."""
+        """Characters of the incomplete sentence."""
         return len(self._splitter.pending)
 
     def whole(self, text: str) -> list[str]:
-        """The turns of a text.
+        """Split a complete text into turns.
 
         Raises:
             ApiError: 400: nothing in it can be spoken, or it holds a reserved token.
@@ -51,7 +51,7 @@ class Script:
         return turns
 
     def add(self, text: str) -> list[str]:
-        """The turns that are whole now.
+        """Add text and return the turns that are complete now.
 
         Raises:
             ApiError: 400: a reserved token.
@@ -59,7 +59,7 @@ class Script:
         return self._turns(self._splitter.feed(text))
 
     def flush(self) -> list[str]:
-        """What is left is to be spoken now.
+        """Return the remaining text as turns.
 
         Raises:
             ApiError: 400: a reserved token.
@@ -67,7 +67,7 @@ class Script:
         return self._turns(self._splitter.flush())
 
     def _turns(self, parts: list[str]) -> list[str]:
-        """Of parts of a text; each begins with a speaker's tag or goes on with the speaker before."""
+        """Make turns of text parts; each begins with a speaker tag or continues with the previous speaker."""
         runs: list[tuple[str, list[str]]] = []
         for part in parts:
             tag = SPEAKER.match(part)

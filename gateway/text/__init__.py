@@ -1,1 +1,1 @@
-"""Text on its way to the prompt: cut into sentences and turns without losing a character, and read out in words."""
+"""Text processing: lossless splitting into sentences and turns, and normalisation to words."""

@@ -1,4 +1,4 @@
-"""English as it is read out: numbers, dates, times, money, units and abbreviations in words.
+"""English text normalisation: numbers, dates, times, money, units and abbreviations as words.
 
 Each rule is a pattern and what is said for it; they apply in order, so the particular ones come first. Words that no
 rule knows are left as they are.
@@ -82,7 +82,7 @@ def _day_month(found: re.Match[str]) -> str:
 
 
 def _stop(found: re.Match[str]) -> str:
-    """The full stop of an abbreviation that ends a sentence as well."""
+    """Keep the full stop of an abbreviation that also ends a sentence."""
     return "." if found["stop"] is not None else ""
 
 
@@ -223,7 +223,7 @@ _QUOTES = str.maketrans({"‘": "'", "’": "'", "‚": "'", "“": '"', "”": 
 
 
 def read_out(text: str) -> str:
-    """The words of a text, on one line."""
+    """Normalize a text to words on one line."""
     text = _plain(text)
     for pattern, say in RULES:
         text = pattern.sub(say, text)
@@ -233,7 +233,7 @@ def read_out(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Simple quotes and ASCII digits, no rulers and bullets, and a full stop where a line ends without one."""
+    """Simplify quotes and digits, drop rulers and bullets, and end each line with a full stop."""
     text = "".join(_digit(letter) for letter in unicodedata.normalize("NFC", text).translate(_QUOTES))
     text = _CELL.sub(", ", _RULER.sub(" ", text.strip()))
     return _LINE_END.sub(_joint, text)

@@ -1,4 +1,4 @@
-"""What English abbreviations, units, currencies and signs are called."""
+"""Words for English abbreviations, units, currencies and signs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a sentence ends, decided from left to right.
+"""Sentence boundaries, found from left to right.
 
 A decision looks no further ahead than it must, and never at where the text was cut on its way here: sentences come out
 the same whether a text arrives letter by letter or at once. What follows a sentence, white space included, belongs to
@@ -41,14 +41,14 @@ _DOTTED = regex.compile(r"(?:[^\W\d_]\.)+[^\W\d_]{1,2}")
 
 
 class Verdict(NamedTuple):
-    """``end``: where the sentence ends; or ``wait``: from where on more text is needed to tell."""
+    """A boundary. ``end``: end of the sentence; ``wait``: position from which more text is needed to decide."""
 
     end: int | None
     wait: int
 
 
 def find_end(text: str, start: int, final: bool) -> Verdict:
-    """The end of the first sentence of ``text``, looked for from ``start`` on. ``final``: nothing follows the text."""
+    """Find the end of the first sentence of ``text`` from ``start`` on. ``final``: nothing follows the text."""
     for found in _CANDIDATE.finditer(text, start):
         cut = found.start() if found.lastgroup in ("line", "tag") else found.end()
         ends = _ends(text, found, final)
@@ -60,12 +60,12 @@ def find_end(text: str, start: int, final: bool) -> Verdict:
 
 
 def joined(text: str, place: int) -> bool:
-    """Whether the signs before and behind a place make up one letter, such as one with an accent."""
+    """Return whether the characters around a position form one letter, such as one with an accent."""
     return _JOINED.match(text, place) is not None
 
 
 def _ends(text: str, found: regex.Match[str], final: bool) -> bool | None:
-    """Whether a sentence ends at this candidate; None: too early to tell."""
+    """Decide whether a sentence ends at this candidate; None: too early to tell."""
     if found.lastgroup == "tag":
         tag = _SPEAKER.match(text, found.start(), partial=not final)
         return None if tag is not None and tag.partial else tag is not None
@@ -81,7 +81,7 @@ def _ends(text: str, found: regex.Match[str], final: bool) -> bool | None:
 
 
 def _ends_at_line(text: str, found: regex.Match[str], final: bool) -> bool | None:
-    """An empty line ends a sentence; a new line does unless the next one goes on with a small letter."""
+    """Decide at a line break: an empty line ends a sentence, and so does a new line unless it begins in lower case."""
     if len(_LINE.findall(found[0])) > 1:
         return True
     if found.end() == len(text):
@@ -90,7 +90,7 @@ def _ends_at_line(text: str, found: regex.Match[str], final: bool) -> bool | Non
 
 
 def _ends_at_stop(text: str, found: regex.Match[str], final: bool) -> bool | None:
-    """White space follows."""
+    """Decide at a stop followed by white space."""
     mark = found[0]
     if mark != ".":
         return True if mark[-1] in "!?‽" else _next_is(text, found, final, digits=True)
@@ -110,7 +110,7 @@ def _ends_at_stop(text: str, found: regex.Match[str], final: bool) -> bool | Non
 
 
 def _next_is(text: str, found: regex.Match[str], final: bool, digits: bool) -> bool | None:
-    """Whether what follows may begin a sentence: no small letter, and no digit unless ``digits``."""
+    """Return whether the text may begin a sentence: no lower-case letter, and no digit unless ``digits``."""
     follows = _NEXT.match(text, found.end())
     if follows is None:
         return False if final else None

@@ -1,4 +1,4 @@
-"""Cutting a text into parts that are not too long: sentences; of those that are, clauses, words, and single letters.
+"""Splits a text into parts of bounded length: sentences, and long ones into clauses, words or letters.
 
 ``"".join(parts) == text``, always, and the parts are the same however the text arrives.
 """
@@ -21,7 +21,7 @@ SHORTEST = 0.3  # of the limit: a shorter part is not cut off for the sake of a 
 
 
 class Splitter:
-    """Takes text in any pieces, and gives out each part as soon as it is whole. ``limit``: UTF-8 bytes of a part.
+    """Incremental splitter: takes text in any pieces and returns parts once complete. ``limit``: UTF-8 bytes per part.
 
     A part is longer than that only if it is one single letter with its marks, or one tag.
     """
@@ -33,16 +33,16 @@ class Splitter:
 
     @property
     def pending(self) -> str:
-        """What is no whole sentence yet."""
+        """The incomplete sentence so far."""
         return self._text
 
     def feed(self, text: str) -> list[str]:
-        """The parts that are whole now."""
+        """Add text and return the parts that are complete now."""
         self._text += text
         return list(self._parts(final=False))
 
     def flush(self) -> list[str]:
-        """The text is at its end, for now: all that is left."""
+        """Return the remaining text as parts."""
         parts = list(self._parts(final=True))
         rest, self._text, self._looked = self._text, "", 0
         return [*parts, rest] if rest else parts
@@ -66,7 +66,7 @@ class Splitter:
 
 
 def split(text: str, limit: int) -> list[str]:
-    """All parts of a text."""
+    """Split a complete text into parts."""
     splitter = Splitter(limit)
     return [*splitter.feed(text), *splitter.flush()]
 
@@ -77,7 +77,7 @@ def size(text: str) -> int:
 
 
 def _cut_long(text: str, limit: int, complete: bool) -> int | None:
-    """Where to cut a sentence longer than ``limit``: within it if possible. None: not to be told yet, or nowhere.
+    """Find the cut of a sentence longer than ``limit``, within it if possible; None: too early to tell, or nowhere.
 
     ``complete``: the sentence ends where ``text`` does.
     """
@@ -102,7 +102,7 @@ def _cut_long(text: str, limit: int, complete: bool) -> int | None:
 
 
 def _cut_anywhere(text: str, most: int, kept: list[tuple[int, int]], complete: bool) -> int | None:
-    """Between two letters: the last such place that is not too far on, or else the first one."""
+    """Find a cut between two letters: the last one within the limit, or else the first."""
     best: int | None = None
     for found in _LETTER.finditer(text):
         place = found.end()

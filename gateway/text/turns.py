@@ -1,4 +1,4 @@
-"""A text as the turns of one conversation, of a length that the model can keep up with."""
+"""Turns of a conversation, of a length that suits the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TurnRules(NamedTuple):
 
 
 def turns_of(text: str, chunk_length: int, rules: TurnRules) -> list[str]:
-    """What the user says in each turn. A text that is short enough is one turn, as it is.
+    """Split a text into turns. A short text is one unchanged turn.
 
     A text with speaker tags: batches of at most ``chunk_length`` bytes. Without: as few turns as the limit allows, of
     whole sentences, and as even as can be.
@@ -33,7 +33,7 @@ def turns_of(text: str, chunk_length: int, rules: TurnRules) -> list[str]:
 
 
 def group(parts: list[str], limit: int) -> list[str]:
-    """Consecutive parts joined to groups of at most ``limit`` bytes: as few as can be, then the largest as small."""
+    """Join consecutive parts into groups of at most ``limit`` bytes: as few as possible, then as even as possible."""
     sizes = [size(part) for part in parts]
     fewest = _count(sizes, limit)
     low, high = -(-sum(sizes) // max(1, fewest)), limit
@@ -49,7 +49,7 @@ def _count(sizes: list[int], limit: int) -> int:
 
 
 def _ends(sizes: list[int], limit: int) -> list[int]:
-    """Where groups end that are filled one after another; a part above the limit is a group of its own."""
+    """Return the ends of greedily filled groups; a part above the limit is a group of its own."""
     ends: list[int] = []
     total = 0
     for index, length in enumerate(sizes):
@@ -61,7 +61,7 @@ def _ends(sizes: list[int], limit: int) -> list[int]:
 
 
 def _tagged(turn: str, limit: int) -> list[str]:
-    """One turn that is too long, in parts that each carry its tag; several turns in a batch stay together."""
+    """Split a long turn into parts that each carry its tag; several turns in a batch stay together."""
     if size(turn) <= limit or len(SPEAKER.findall(turn)) > 1:
         return [turn]
     found = SPEAKER.match(turn)

@@ -1,1 +1,1 @@
-"""Voices: those of the library on disk, those a checkpoint brings, and recordings that come with a request."""
+"""Voices: the library on disk, and recordings that come with a request."""

@@ -1,4 +1,4 @@
-"""The catalogue of the library: one row per voice, in SQLite. A voice exists as soon as its row does, and no longer."""
+"""Catalogue of the voice library in SQLite: one row per voice. A voice exists exactly as long as its row."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ _AS_JSON = ("tags", "recordings")
 
 
 class Catalogue:
-    """Safe to use from several threads, and by several processes."""
+    """Catalogue of voices, safe for several threads and processes."""
 
     def __init__(self, path: Path) -> None:
-        """Open it, or make a new one.
+        """Open the catalogue, or create one.
 
         Raises:
             OSError: it can't be used.
@@ -89,17 +89,17 @@ class Catalogue:
         return next((_voice(row) for row in self._select("WHERE id = ?", voice)), None)
 
     def like(self, voice: str) -> str | None:
-        """The id that equals this one but for upper and lower case."""
+        """Return the id that differs from this one only in case, if any."""
         return next((_voice(row).id for row in self._select("WHERE id = ? COLLATE NOCASE", voice)), None)
 
     def totals(self) -> tuple[int, int]:
-        """How many voices there are, and the bytes of their files."""
+        """Return the number of voices and the bytes of their files."""
         with self._lock:
             count, size = self._database.execute("SELECT count(*), coalesce(sum(size), 0) FROM voices").fetchone()
         return count, size
 
     def insert(self, voice: Voice, most: int, most_bytes: int) -> None:
-        """Add a voice, if it is new and there is room for it.
+        """Add a voice if it is new and the library has room.
 
         Raises:
             RequestError: the id is taken, or the library is full.
@@ -113,7 +113,7 @@ class Catalogue:
             database.execute(f"INSERT INTO voices ({', '.join(_COLUMNS)}) VALUES ({marks})", _row(voice))
 
     def replace(self, old: str, voice: Voice) -> bool:
-        """Put a changed voice, perhaps under another id, in the place of an old one; False: there is no old one.
+        """Replace a voice, perhaps under another id; returns False if there is no old one.
 
         Raises:
             RequestError: another voice has the id.
@@ -128,7 +128,7 @@ class Catalogue:
                 raise taken(voice.id, "new_reference_id") from None
 
     def delete(self, voice: str) -> bool:
-        """False: there was no such voice."""
+        """Delete a voice; returns False if there is none."""
         with self._transaction() as database:
             return bool(database.execute("DELETE FROM voices WHERE id = ?", (voice,)).rowcount)
 
@@ -166,7 +166,7 @@ def taken(voice: str, param: str) -> RequestError:
 
 
 def check_room(count: int, size: int, most: int, most_bytes: int) -> None:
-    """Whether the library may become so large.
+    """Check that the library may become so large.
 
     Raises:
         RequestError: there would be too many voices, or too many bytes.

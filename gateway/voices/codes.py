@@ -1,4 +1,4 @@
-"""Codes of recordings in a safetensors file, with the fingerprint of the codec they belong to."""
+"""Codes of recordings in a safetensors file, with the fingerprint of their codec."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class CodesError(ValueError):
 
 
 def pack(codes: list[Array], fingerprint: str) -> bytes:
-    """The file's content. ``codes``: int16 [10, frames] each."""
+    """Serialize codes, int16 [10, frames] each."""
     tensors = {str(number): np.ascontiguousarray(array) for number, array in enumerate(codes)}
     return save(tensors, {_CODEC: fingerprint})
 
 
 def read(path: Path, fingerprint: str, count: int) -> list[Array]:
-    """Codes int16 [10, frames] of ``count`` recordings, which nobody can change.
+    """Read the codes of ``count`` recordings, int16 [10, frames] each, read-only.
 
     Raises:
         CodesError: missing, damaged, or of another codec.

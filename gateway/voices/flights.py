@@ -1,4 +1,4 @@
-"""One run for all who ask for the same at the same time."""
+"""Single flight: one run shared by concurrent calls with the same key."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class _Flight(Generic[V]):
 
 
 class SingleFlight(Generic[K, V]):
-    """Runs calls by key. One who stops waiting takes nothing from the others; the last one to do so cancels the run."""
+    """Runs calls by key. A waiter that gives up doesn't disturb the others; the last one cancels the run."""
 
     def __init__(self) -> None:
         self._flights: dict[K, _Flight[V]] = {}
 
     async def run(self, key: K, call: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """What ``call`` returns or raises, or what the call under way with this key does."""
+        """Return or raise what ``call`` does, or what the running call with this key does."""
         flight = self._flights.get(key)
         if flight is None:
             flight = self._flights[key] = _Flight(asyncio.create_task(call()))

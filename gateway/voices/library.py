@@ -1,4 +1,4 @@
-"""The library of voices: a catalogue, and for each voice a folder with its recordings and their codes.
+"""Voice library: a catalogue, and for each voice a folder with its recordings and their codes.
 
 A folder is written first and its row last, a row is deleted first and its folder last: so a crash leaves at most a
 folder that no row names, which is removed at the next start. Folders have names of their own, so that renaming a voice
@@ -37,7 +37,7 @@ _CHECKPOINT = "checkpoint"
 
 
 class Upload(NamedTuple):
-    """One recording of a new voice: the file, what is said in it, and its codes, int16 [10, frames]."""
+    """A recording of a new voice: file, transcript, and codes, int16 [10, frames]."""
 
     audio: bytes
     text: str
@@ -45,7 +45,7 @@ class Upload(NamedTuple):
 
 
 class Details(NamedTuple):
-    """What a new voice is called."""
+    """Name and description of a new voice."""
 
     title: str
     description: str = ""
@@ -55,14 +55,14 @@ class Details(NamedTuple):
 
 
 class Library:
-    """The voices of one data directory, and those of the checkpoint, which are read-only.
+    """Voices of a data directory, and the checkpoint's, which are read-only.
 
     A voice of the library hides one of the checkpoint with the same id. Safe to use from several threads.
     ``changes`` counts what was changed, so that others can tell whether what they remember still holds.
     """
 
     def __init__(self, directory: Path, model: ServedModel, most: int, most_bytes: int) -> None:
-        """Open it, and clear away what a crash has left.
+        """Open the library and remove the remains of a crash.
 
         Raises:
             OSError: it can't be used.
@@ -87,7 +87,7 @@ class Library:
         return [voice for _, voice in sorted((self._bundled | own).items())]
 
     def totals(self) -> tuple[int, int]:
-        """Voices of the library, those of the checkpoint left out, and the bytes of their files."""
+        """Return the number of voices, without the checkpoint's, and the bytes of their files."""
         return self._catalogue.totals()
 
     def find(self, voice: str, param: str) -> Voice:
@@ -105,7 +105,7 @@ class Library:
         return found
 
     def check_new(self, voice: str) -> None:
-        """Whether a voice of this id may be added.
+        """Check that a voice of this id may be added.
 
         Raises:
             RequestError: not an id, an id that is taken, or the library is full.
@@ -147,7 +147,7 @@ class Library:
         return self._put(old, msgspec.structs.replace(voice, id=new, title=title))
 
     def edit(self, voice: str, details: Details) -> Voice:
-        """Change what a voice is called; its owner stays. Raises RequestError: as :meth:`delete`."""
+        """Change the name and description of a voice; its owner stays. Raises RequestError: as :meth:`delete`."""
         found = self._own(voice, "id")
         named = details._asdict() | {"tags": list(details.tags), "owner": found.owner}
         return self._put(voice, msgspec.structs.replace(found, **named))
@@ -162,7 +162,7 @@ class Library:
         return found
 
     def read_codes(self, voice: Voice) -> list[Array]:
-        """Codes int16 [10, frames] of each recording, read-only.
+        """Read the codes of each recording, int16 [10, frames], read-only.
 
         Raises:
             codes.CodesError: they are damaged, or of another codec.
@@ -173,7 +173,7 @@ class Library:
         return codes_file.read(path, self._model.codec_fingerprint, len(voice.recordings))
 
     def read_audio(self, voice: Voice) -> list[bytes]:
-        """The file of each recording.
+        """Read the file of each recording.
 
         Raises:
             RequestError: they can't be read.
@@ -186,7 +186,7 @@ class Library:
             raise RequestError("internal", "voice_unreadable", message, reason="error") from None
 
     def write_codes(self, voice: Voice, codes: list[Array]) -> None:
-        """Put codes of this codec in the place of those there are; a voice that was deleted meanwhile stays so."""
+        """Replace the codes of a voice with those of this codec; a voice deleted meanwhile stays deleted."""
         try:
             content = codes_file.pack(codes, self._model.codec_fingerprint)
             write_atomically(self._folders / voice.folder / CODES, content)
@@ -199,7 +199,7 @@ class Library:
         self._catalogue.close()
 
     def _write(self, folder: Path, uploads: list[Upload]) -> int:
-        """The files of a voice, so that they outlast a loss of power; their size in bytes."""
+        """Write the files of a voice durably; returns their size in bytes."""
         files = {_audio_name(number): upload.audio for number, upload in enumerate(uploads)}
         files[CODES] = codes_file.pack([upload.codes for upload in uploads], self._model.codec_fingerprint)
         for name, content in files.items():
@@ -248,7 +248,7 @@ class Library:
         return f"known: {', '.join(known[:_NAMED_IN_HINT])}{more}" if known else "there are none yet"
 
     def _repair(self) -> None:
-        """Folders without a row are the remains of a crash; rows without a folder have lost theirs by other hands."""
+        """Remove folders without a row (remains of a crash) and rows without a folder (files lost)."""
         voices = self._catalogue.all()
         for folder in {path.name for path in self._folders.iterdir()} - {voice.folder for voice in voices}:
             shutil.rmtree(self._folders / folder, ignore_errors=True)
@@ -268,7 +268,7 @@ def _audio_name(number: int) -> str:
 
 
 def _sync(directory: Path) -> None:
-    """Make the names in a directory last."""
+    """Flush a directory's entries to disk."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Voices as requests use them: found, encoded when they must be, and given as references of a prompt."""
+"""Voice service: finds voices, encodes recordings when needed, and returns references for prompts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DECODERS = 2  # threads that read recordings: each may hold a minute of sound in
 
 
 class Voices:
-    """The library and the cache of clips, before one engine."""
+    """The voice library and the clip cache, with an engine that encodes."""
 
     def __init__(
         self, directory: Path, model: ServedModel, engine: Engine, settings: Settings, metrics: GatewayMetrics
@@ -51,7 +51,7 @@ class Voices:
         self._measure(self.library.totals())
 
     async def references(self, voice: str, param: str = "reference_id") -> list[Reference]:
-        """The recordings of a voice, one after another.
+        """Return the recordings of a voice in their order.
 
         Raises:
             RequestError: no such voice, or its codes are of another codec and can't be made anew.
@@ -78,14 +78,14 @@ class Voices:
         return [Reference(text, array) for text, array in zip(texts, codes, strict=True)]
 
     def _find(self, voice: str, param: str) -> Voice:
-        """A voice that a field names: a missing one makes the field invalid."""
+        """Find the voice that a field names; a missing one makes the field invalid."""
         try:
             return self.library.find(voice, param)
         except RequestError as error:
             raise RequestError("invalid", error.code, error.message, error.param) from None
 
     async def clip(self, audio: bytes, param: str) -> Array:
-        """Codes int16 [10, frames], read-only, of a recording that comes with a request.
+        """Return the codes of a recording in a request, int16 [10, frames], read-only.
 
         Raises:
             RequestError: not audio that can be used (naming ``param``), or the engine refused or failed.
@@ -96,7 +96,7 @@ class Voices:
             raise error.named(param) from None
 
     async def add(self, voice: str, details: Details, recordings: list[tuple[bytes, str]], param: str) -> Voice:
-        """Add a voice of recordings and what is said in them. ``param``: the recordings' name in errors.
+        """Add a voice from recordings and transcripts. ``param``: the recordings' name in errors.
 
         Raises:
             RequestError: a bad or taken id, audio that can't be used, a full library, or the engine refused.

@@ -1,4 +1,4 @@
-"""The description of the HTTP API, in OpenAPI 3.1, made of the code that answers it."""
+"""The OpenAPI 3.1 document of the HTTP API, made from the types that the endpoints use."""
 
 from gateway.schema.openapi.document import document
 

@@ -1,4 +1,4 @@
-"""The description as a whole, for the routes and settings of one gateway."""
+"""Builds the OpenAPI document for the routes and settings of a gateway."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _OF_COUNTED = (400, 409, 429)  # of the Idempotency-Key, and of limits of a key
 
 
 def document(routes: Iterable[web.AbstractRoute], gateway: Gateway) -> dict[str, Any]:
-    """The description of an application's routes.
+    """Build the document of an application's routes.
 
     Raises:
         KeyError: a route that nobody has described.

@@ -1,4 +1,4 @@
-"""Each route in words: what it takes, and what it answers. The test suite compares this with the routes there are."""
+"""Descriptions of the routes: parameters, bodies and replies. A test compares them with the actual routes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ A new `start` breaks off what is being said, as closing the socket does. Events 
 
 
 class Answer(Struct, frozen=True):
-    """A reply of an operation: its body by media type, and headers beside those of every reply."""
+    """A reply of an operation: bodies by media type, and headers beyond those of every reply."""
 
     description: str
     content: dict[str, Schema] = {}
@@ -35,7 +35,7 @@ class Answer(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True):
-    """``headers``: of the request; ``errors``: status codes beside those that the kind of route has anyway."""
+    """An operation. ``headers``: of the request; ``errors``: status codes beyond those of all such routes."""
 
     tag: str
     summary: str
@@ -56,7 +56,7 @@ def _json(kind: type[Struct], status: int = 200) -> dict[int, Answer]:
 
 
 def _either(kind: type[Struct]) -> dict[int, Answer]:
-    """As msgpack, or as JSON for those who ask for it."""
+    """Describe a reply as msgpack, or as JSON on request."""
     return {200: Answer(_first_words(kind), {MSGPACK: named(kind.__name__), JSON: named(kind.__name__)})}
 
 

@@ -1,4 +1,4 @@
-"""Schemas of bodies and replies, from the very types that check them."""
+"""Schemas of bodies and replies, from the types that validate them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _NOT_IN_FORMS = ("references", "features")  # there one field is one part: recor
 
 
 def components(settings: Settings, context: int) -> dict[str, Schema]:
-    """All named schemas. ``context``: positions of the model."""
+    """Build all named schemas. ``context``: positions of the model."""
     kinds = [Fields, Prosody, OwnFields, Naming, *_all_replies()]
     _, found = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     named = {name: _worded(schema) for name, schema in found.items()}
@@ -73,7 +73,7 @@ def components(settings: Settings, context: int) -> dict[str, Schema]:
 
 
 def query_of_listing() -> dict[str, Schema]:
-    """The parameters of ``GET /model``."""
+    """Build the parameters of ``GET /model``."""
     properties: dict[str, Schema] = dict(msgspec.json.schema(Listing)["$defs"]["Listing"]["properties"])
     properties["self"] = {"type": "string", "description": "true: only voices of this key."}
     properties["tag"] = {"type": "array", "items": {"type": "string"}}
@@ -81,7 +81,7 @@ def query_of_listing() -> dict[str, Schema]:
 
 
 def nullable(schema: Schema) -> Schema:
-    """The same object, but every field that may be absent may also be null."""
+    """Let every optional field of an object also be null."""
     required = schema.get("required", [])
     properties = {
         name: value if name in required else _or_null(value) for name, value in schema.get("properties", {}).items()
@@ -99,7 +99,7 @@ def _or_null(schema: Schema) -> Schema:
 
 
 def _worded(schema: Any) -> Any:
-    """Patterns as ECMAScript has them, and no titles, which repeat the names."""
+    """Convert patterns to ECMAScript and drop titles, which repeat the names."""
     if isinstance(schema, list):
         return [_worded(entry) for entry in schema]
     if not isinstance(schema, dict):
@@ -124,7 +124,7 @@ def _speech(schema: Schema, settings: Settings, context: int, prosody: Schema) -
 
 
 def _openai(speech: Schema, own: Schema, prosody: Schema) -> Schema:
-    """What OpenAI's API calls its fields; all others of Fish's under their own names."""
+    """Build the schema of OpenAI's body: OpenAI's names where it has them, Fish's otherwise."""
     ours = {fish: openai for openai, fish in RENAMED.items()}
     properties = {ours.get(name, name): schema for name, schema in speech["properties"].items()}
     volume = {name: schema for name, schema in prosody["properties"].items() if name != "speed"}
@@ -155,7 +155,7 @@ def _speed(dialect: Dialect) -> Schema:
 
 
 def _bounded(schema: Schema, most: int) -> Schema:
-    """Lists in it have at most so many entries."""
+    """Bound the length of lists in a schema."""
     if schema.get("type") == "array":
         return schema | {"maxItems": most}
     if "anyOf" in schema:

@@ -55,7 +55,7 @@ def test_a_repeated_request_takes_over_before_the_first_has_begun(tmp_path: Path
             status, body = await first
             assert (status, msgspec.json.decode(body)["error"]["code"]) == (409, "superseded")
             assert client.engine.closed == ["cancelled", None]
-            assert client.gateway.duplicates._running == {}
+            assert client.gateway.idempotency._running == {}
 
     run(test)
 

@@ -37,7 +37,7 @@ async def say_live(client: Client, text: str, **fields: Any) -> bytes:
 
 
 def test_a_long_text_is_cut_alike_at_every_door(tmp_path: Path) -> None:
-    """Seeds aside, the engine is asked for the same whichever door the text came in by."""
+    """Seeds apart, the engine gets the same request whichever endpoint the text came through."""
 
     async def test() -> None:
         async with serving(tmp_path) as client:
