@@ -1,1 +1,1 @@
-"""Starting, supervising and observing the process group."""
+"""Deployment: starting, supervising and observing the process group."""

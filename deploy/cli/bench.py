@@ -1,4 +1,4 @@
-"""``shoal bench``: what a speech server gives its listeners under load."""
+"""``shoal bench``: measures a speech server under load, as its listeners hear it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _fields(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> di
 @click.option("--plot", "plot_file", type=OutputFile(), metavar="FILE", help="PNG.")
 @server_options
 def bench(address: str, api_key: str, **options: Any) -> None:
-    """Measure what a server of Fish's or OpenAI's kind gives its listeners under load."""
+    """Measure a server with Fish's or OpenAI's API under load, as its listeners hear it."""
     if options["concurrency"] and options["rate"]:
         raise click.UsageError("give --concurrency or --rate, not both")
     if options["plot_file"]:
@@ -159,7 +159,7 @@ def _progress(console: Console) -> Progress:
 
 
 def _notice(progress: Progress, load: Load) -> Notice:
-    """Moves the bar of one load: done, under way and failed requests."""
+    """Progress bar of one load: finished, running and failed requests."""
     total = load.requests if load.seconds is None else None
     task: TaskID = progress.add_task(load.name, total=total, state="")
     counts = {"under way": 0, "failed": 0}

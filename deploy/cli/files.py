@@ -1,4 +1,4 @@
-"""Files that commands write."""
+"""Output files of commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 
 class OutputFile(click.Path):
-    """A file that is written at the end of a command. That it can be is found out before the work."""
+    """An output file that is written at the end of a command; checked for writability before the work."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, writable=True, path_type=Path)

@@ -1,4 +1,4 @@
-"""``shoal haproxy``: a configuration of HAProxy for several groups."""
+"""``shoal haproxy``: writes an HAProxy configuration for several groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``shoal keys``: the key directory of a group whose workers are on several machines."""
+"""``shoal keys``: the key directory of a group with workers on several machines."""
 
 from __future__ import annotations
 

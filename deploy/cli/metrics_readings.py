@@ -1,4 +1,4 @@
-"""What ``/metrics`` says: sums over labels and processes, and percentiles of what was added between two readings."""
+"""Readings of ``/metrics``: sums over labels and processes, and percentiles between two readings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prometheus_client.samples import Sample
 
 
 class Readings:
-    """One answer of ``/metrics``, ``taken`` at a time in seconds of any clock."""
+    """A reading of ``/metrics``; ``taken``: its time in seconds of any clock."""
 
     def __init__(self, text: str, taken: float) -> None:
         self.taken = taken
@@ -21,11 +21,11 @@ class Readings:
                 self._samples.setdefault(sample.name, []).append(sample)
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum of all samples of that name that carry these labels; 0 when there is none."""
+        """Sum all samples of a name with these labels; 0 without any."""
         return sum(sample.value for sample in self._of(name) if labels.items() <= sample.labels.items())
 
     def by(self, name: str, label: str) -> dict[str, float]:
-        """Sums by the value of a label."""
+        """Sum by the value of a label."""
         sums: dict[str, float] = {}
         for sample in self._of(name):
             value = sample.labels.get(label, "")
@@ -33,7 +33,7 @@ class Readings:
         return sums
 
     def buckets(self, name: str) -> dict[float, float]:
-        """Of a histogram: upper bound to how many values lie at or below it."""
+        """Return a histogram's cumulative counts by upper bound."""
         return {float(bound): count for bound, count in self.by(f"{name}_bucket", "le").items()}
 
     def _of(self, name: str) -> Iterable[Sample]:
@@ -41,7 +41,7 @@ class Readings:
 
 
 class Distribution(NamedTuple):
-    """Percentiles of so many ``values`` that a histogram took in; NaN when there was none."""
+    """Percentiles of a histogram's ``values``; NaN without values."""
 
     values: float
     p50: float
@@ -50,13 +50,13 @@ class Distribution(NamedTuple):
 
 
 def rate(now: Readings, before: Readings, name: str, **labels: str) -> float:
-    """How much a counter grows per second. A counter that went back belongs to a process that was started again."""
+    """Return the growth of a counter per second. A counter that went back belongs to a restarted process."""
     seconds = now.taken - before.taken
     return max(0.0, now.total(name, **labels) - before.total(name, **labels)) / seconds if seconds > 0 else 0.0
 
 
 def distribution(now: Readings, before: Readings | None, name: str) -> Distribution:
-    """Of the values that came between two readings; ``before`` None: of all."""
+    """Return percentiles of the values between two readings; ``before`` None: of all values."""
     earlier = {} if before is None else before.buckets(name)
     counts = {bound: max(0.0, count - earlier.get(bound, 0.0)) for bound, count in now.buckets(name).items()}
     count = counts.get(math.inf, 0.0)
@@ -64,7 +64,7 @@ def distribution(now: Readings, before: Readings | None, name: str) -> Distribut
 
 
 def _quantile(counts: dict[float, float], share: float) -> float:
-    """Linear within the bucket, as Prometheus' histogram_quantile; above the last finite bound, that bound."""
+    """Interpolate within the bucket, as Prometheus' histogram_quantile; the last finite bound caps the result."""
     wanted = share * counts.get(math.inf, 0.0)
     if not wanted:
         return math.nan

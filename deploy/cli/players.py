@@ -1,4 +1,4 @@
-"""Programs that play bare PCM from their standard input; the first that is installed is taken."""
+"""Players: programs that play headerless PCM from standard input; the first installed one is used."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PACKAGES = "alsa-utils (aplay), pulseaudio-utils (pacat), ffmpeg (ffplay) or sox
 
 
 def find() -> str | None:
-    """The name of a player that is installed."""
+    """Return the name of an installed player."""
     return next((name for name in PLAYERS if shutil.which(name)), None)
 
 
 def command(name: str, rate: int) -> list[str]:
-    """The command line that plays 16-bit mono of that rate."""
+    """Return the command line that plays 16-bit mono at a rate."""
     return [name, *PLAYERS[name].format(rate=rate).split()]

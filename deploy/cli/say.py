@@ -1,4 +1,4 @@
-"""``shoal say``: text to sound, played as it comes or written to a file."""
+"""``shoal say``: speaks a text, played as it arrives or written to a file."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def _play(server: Server, fields: dict[str, Any]) -> None:
 
 
 async def _save(server: Server, fields: dict[str, Any], output: str) -> None:
-    """To a file, or to standard output as it comes."""
+    """Write the sound to a file, or to standard output as it arrives."""
     async with _speech(server, fields) as speech:
         if output == "-":
             async for data in speech.chunks():
@@ -102,7 +102,7 @@ async def _save(server: Server, fields: dict[str, Any], output: str) -> None:
 
 @contextlib.contextmanager
 def _file(output: str) -> Iterator[BinaryIO]:
-    """A file that gets its name when all is written."""
+    """Context of a file that gets its name once it is complete."""
     unfinished = Path(f"{output}.part")
     try:
         with unfinished.open("w+b") as file:
@@ -117,7 +117,7 @@ def _file(output: str) -> Iterator[BinaryIO]:
 
 
 def _complete(file: BinaryIO, sound_format: str) -> None:
-    """A streamed WAV file does not know its length; now it is known."""
+    """Fill in the sizes in the header of a streamed WAV file."""
     if sound_format == "wav":
         length = file.tell()
         file.seek(0)
@@ -127,7 +127,7 @@ def _complete(file: BinaryIO, sound_format: str) -> None:
 
 
 class _Speech:
-    """An accepted request: its sound, and what can be said of it."""
+    """An accepted request: its sound and its facts."""
 
     def __init__(self, reply: aiohttp.ClientResponse, started: float) -> None:
         self.rate = int(reply.headers.get("X-Sample-Rate", "44100"))

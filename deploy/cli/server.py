@@ -1,4 +1,4 @@
-"""Talking to a server: its address and key, and its errors in its own words."""
+"""Client of a server: address, key and errors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ServerError(click.ClickException):
-    """The server refused, failed or is not there; shown without a traceback."""
+    """The server refused, failed or is unreachable; shown without a traceback."""
 
 
 class Server:
-    """Where the server is, and the key it asks for (or ""). Used by one command, then thrown away."""
+    """Address of a server and its API key (or ""), for one command."""
 
     def __init__(self, address: str, key: str) -> None:
         address = address.rstrip("/")
@@ -29,14 +29,14 @@ class Server:
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     def session(self, connections: int = 0) -> aiohttp.ClientSession:
-        """A session without a limit on the length of a reply; ``connections`` at once, 0: any number."""
+        """Open a session without a limit on reply length; at most ``connections`` at once, 0: any number."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
         connector = aiohttp.TCPConnector(limit=connections)
         return aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector)
 
     @asynccontextmanager
     async def request(self, method: str, path: str, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One accepted request.
+        """Context of one accepted request.
 
         Raises:
             ServerError: the server is not there, refused, or broke off its reply.
@@ -54,7 +54,7 @@ class Server:
 
 
 def words(body: bytes, reason: str | None) -> str:
-    """What an error body says, in the words of Fish's, OpenAI's or FastAPI's kind of server."""
+    """Extract the message of an error body of Fish's, OpenAI's or FastAPI's servers."""
     try:
         fields = json.loads(body)
     except ValueError:

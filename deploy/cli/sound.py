@@ -1,4 +1,4 @@
-"""A reply's bytes as sound, as far as a client must understand them: where it begins, and how long it is."""
+"""Parses a reply's bytes as far as a client needs: where the sound begins, and its length."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _RATE = re.compile(r"rate=(\d+)")
 
 
 class SoundError(Exception):
-    """What came is not what was asked for."""
+    """The reply is not the requested sound."""
 
 
 class SoundStream:
-    """16-bit sound that comes in pieces, WAV or bare PCM.
+    """Incremental parser of 16-bit WAV or headerless PCM.
 
     The sample rate of a WAV stream is read from its header, wherever that is cut; that of PCM from ``headers``
     (``X-Sample-Rate``, or ``rate=`` in the content type), else ``default_rate`` is assumed.
@@ -34,7 +34,7 @@ class SoundStream:
         return self.audio_bytes / self.bytes_per_second
 
     def feed(self, data: bytes) -> int:
-        """How many of the bytes that came, and of those kept back before, are sound.
+        """Count the bytes of sound among new and held-back bytes.
 
         Raises:
             SoundError: this is no WAV stream.
@@ -52,7 +52,7 @@ class SoundStream:
         return new
 
     def _find_sound(self, head: bytes) -> int | None:
-        """Offset of the sound behind the header; None while the header is not whole. Layout: RIFF chunks."""
+        """Offset of the sound after the RIFF header; None while the header is incomplete."""
         if not b"RIFF".startswith(head[:4]) or (len(head) >= 12 and head[8:12] != b"WAVE"):
             raise SoundError(f"the reply is no WAV stream: it begins with {head[:12]!r}")
         at = 12
@@ -75,7 +75,7 @@ def _told_rate(headers: dict[str, str]) -> int | None:
 
 
 def with_sizes(wav: bytes, length: int) -> bytes:
-    """The header of a streamed WAV file with the sizes it could not know, ``length``: bytes of the whole file."""
+    """Return the header of a streamed WAV file with its sizes filled in; ``length``: bytes of the whole file."""
     data = wav.find(b"data")
     if not wav.startswith(b"RIFF") or data < 0:
         return wav

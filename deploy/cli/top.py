@@ -1,4 +1,4 @@
-"""``shoal top``: what a server is doing, as a table that is drawn anew."""
+"""``shoal top``: live table of a server's state."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def _once(server: Server, console: Console, interval: float) -> None:
 
 
 async def _live(server: Server, console: Console, interval: float) -> None:
-    """A server that does not answer for a while is waited for; one that never did is an error."""
+    """Wait for a server that stops answering; raise for one that never answered."""
     history = deque([await _read(server)])
     with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
         while True:
@@ -81,7 +81,7 @@ async def _read(server: Server) -> Readings:
 
 
 def render(address: str, now: Readings, before: Readings, window: Readings | None, span: str) -> Group:
-    """The screen: rates between ``before`` and ``now``, percentiles of what came since ``window`` (None: ever)."""
+    """Render the table: rates between ``before`` and ``now``, percentiles since ``window`` (None: since the start)."""
     return Group(_heading(address, now), _numbers(now, before), _percentiles(now, window, span))
 
 
@@ -141,7 +141,7 @@ def _percentiles(now: Readings, window: Readings | None, span: str) -> Table:
 
 
 def _cells(values: Distribution, unit: float, digits: int) -> list[str]:
-    """A histogram of whole things is read as such: the least whole number at or above the percentile."""
+    """Round the percentile of a histogram of whole numbers up."""
     scaled = [value * unit if unit != COUNT or math.isnan(value) else math.ceil(value) for value in values[1:]]
     shown = ["-" if math.isnan(value) else f"{value:.{digits}f}" for value in scaled]
     return [*shown, f"{values.values:.0f}"]

@@ -1,4 +1,4 @@
-"""``shoal trace``: the way of a request, or of the last seconds, through the whole pipeline, as a file for Perfetto."""
+"""``shoal trace``: saves a trace of a request or of the last seconds through the whole pipeline, for Perfetto."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``shoal voices``: the server's library of voices."""
+"""``shoal voices``: manages the server's voice library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``deploy/mps.sh start|stop|status``: the MPS control daemon of a user, and when a process group wants it."""
+"""``deploy/mps.sh start|stop|status``: manages the user's MPS control daemon, and decides when a group needs it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MpsError(Exception):
 
 
 def gpus() -> list[str]:
-    """Names of the NVIDIA GPUs of this machine, with their ids; none where there is no driver."""
+    """Return the names and ids of this machine's NVIDIA GPUs; none without a driver."""
     try:
         reply = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=mps.ANSWER_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
@@ -37,7 +37,7 @@ def gpus() -> list[str]:
 
 
 def objection(config: Config, gpu_count: int) -> str | None:
-    """Why the workers of this configuration need no MPS; None: they should have it."""
+    """Return why this configuration needs no MPS; None if it does."""
     if config.supervisor.mps == "off":
         return "supervisor.mps is off"
     if gpu_count == 0:
@@ -51,7 +51,7 @@ def objection(config: Config, gpu_count: int) -> str | None:
 
 
 def start() -> bool:
-    """Start the daemon; false if one answers already.
+    """Start the daemon; returns False if one answers already.
 
     Raises:
         MpsError: there is no driver, or the daemon doesn't start.
@@ -74,7 +74,7 @@ def start() -> bool:
 
 
 def stop() -> bool:
-    """End the daemon and its servers, once their clients have ended; false if none answers.
+    """Stop the daemon and its servers once their clients have ended; returns False if none answers.
 
     Raises:
         MpsError: it is still there after a while.
@@ -89,7 +89,7 @@ def stop() -> bool:
 
 
 def status() -> tuple[bool, list[str]]:
-    """Whether the daemon answers, and lines for people: its servers and their clients."""
+    """Return whether the daemon answers, and a report of its servers and clients."""
     pipe, _ = use_directories()
     if not answers():
         return False, [f"no MPS control daemon answers at {pipe}"]
@@ -101,19 +101,19 @@ def status() -> tuple[bool, list[str]]:
 
 
 def answers() -> bool:
-    """Whether a control daemon answers."""
+    """Return whether a control daemon answers."""
     return mps.ask("get_server_list") is not None
 
 
 def use_directories() -> tuple[Path, Path]:
-    """Pipe and log directory, set in this process' environment for CUDA and the daemon."""
+    """Set pipe and log directory in this process's environment, for CUDA and the daemon."""
     pipe, logs = (Path(os.environ.setdefault(variable, default)) for variable, default in DIRECTORIES.items())
     return pipe, logs
 
 
 @contextlib.contextmanager
 def shared(config: Config) -> Iterator[None]:
-    """While a group runs: MPS, where :func:`objection` has none. A daemon that was there before stays.
+    """Context that runs MPS beside a group where :func:`objection` has none. An existing daemon stays.
 
     Raises:
         MpsError: supervisor.mps is "on" and it can't be had.
@@ -153,7 +153,7 @@ def _say(text: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """What the command line asks for; the exit status: 1 for what can't be done, 3 for a status of "not running"."""
+    """Run the command line; returns the exit status: 1 for failure, 3 for a status of "not running"."""
     parser = argparse.ArgumentParser(prog="deploy/mps.sh", description="NVIDIA's MPS for the workers of a group.")
     parser.add_argument("action", choices=("start", "stop", "status"))
     action = parser.parse_args(arguments).action

@@ -1,4 +1,4 @@
-"""Whether a server will be able to listen, found out before anything is started."""
+"""Checks before the start that servers can listen at their addresses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 def objection(host: str, port: int) -> str | None:
-    """Why nobody can listen at this address, in the system's words; None: it is free. ``host`` "": all addresses."""
+    """Return the system's reason why an address can't be bound; None if it can. ``host`` "": all addresses."""
     try:
         addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, _, _, address in addresses:

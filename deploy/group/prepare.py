@@ -14,7 +14,7 @@ from deploy.group.serve import check, parse, prepare
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check the configuration and write it to the run directory; the exit status."""
+    """Check the configuration and write it to the run directory; returns the exit status."""
     try:
         config = parse(arguments, "deploy.group.prepare")
         check(config)

@@ -1,4 +1,4 @@
-"""The Prometheus beside a group: ``python -m deploy.group.prometheus --run-dir DIR`` becomes it.
+"""``python -m deploy.group.prometheus --run-dir DIR``: becomes the Prometheus beside a group.
 
 It finds what it needs in the run directory: its configuration and rules (links to ``deploy/observe/prometheus``), and
 ``targets.json``, in which the gateway names its address. What it stores lies there too.
@@ -26,7 +26,7 @@ MOST_STORED = "1GB"
 
 
 def check(config: Config) -> None:
-    """Find what would keep Prometheus from starting.
+    """Check that Prometheus can start.
 
     Raises:
         ConfigError: it is not installed, or its port is taken.
@@ -47,13 +47,13 @@ def check(config: Config) -> None:
 
 
 def greeting(config: Config) -> str:
-    """Where to look, for who has started a group with a Prometheus; else empty."""
+    """Return the address of the group's Prometheus for the user; empty without one."""
     port = config.supervisor.prometheus_port
     return f"Prometheus is at http://{HOST}:{port}; what Grafana needs is in {DASHBOARDS}" if port else ""
 
 
 def prepare(run_dir: Path) -> None:
-    """Put links to configuration and rules into the run directory."""
+    """Link configuration and rules into the run directory."""
     for name in ("prometheus.yml", "rules"):
         link = run_dir / name
         link.unlink(missing_ok=True)
@@ -61,7 +61,7 @@ def prepare(run_dir: Path) -> None:
 
 
 def command(run_dir: Path, port: int) -> list[str]:
-    """The command line of Prometheus."""
+    """Build the command line of Prometheus."""
     return [
         PROGRAM,
         f"--config.file={run_dir / 'prometheus.yml'}",

@@ -1,4 +1,4 @@
-"""``deploy/run_all.sh``: resolve the configuration, start the process group, say when it is ready, end it in order."""
+"""``deploy/run_all.sh``: resolves the configuration, starts the process group, reports readiness, stops it in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROMETHEUS_PORT = 9090
 
 
 def parse(arguments: Sequence[str] | None = None, program: str = "deploy/run_all.sh") -> Config:
-    """The configuration that a command line asks for, with absolute directories.
+    """Parse a command line to a configuration with absolute directories.
 
     Raises:
         ConfigError: an option, the file or an override can't be used.
@@ -75,7 +75,7 @@ def parse(arguments: Sequence[str] | None = None, program: str = "deploy/run_all
 
 
 def check(config: Config) -> None:
-    """Find what would fail later, before anything is started.
+    """Check for what would fail later, before anything is started.
 
     Raises:
         CheckpointError: the checkpoint's metadata can't be used, or a weight file is not whole.
@@ -101,7 +101,7 @@ def check(config: Config) -> None:
 
 
 def _listening(config: Config) -> list[tuple[str, str, int]]:
-    """Setting, host and port of each address that processes of the group will listen at; port 0: any free one."""
+    """Yield setting, host and port of each address that the group listens at; port 0: any free one."""
     transport = config.transport
     addresses = [("gateway.host, gateway.port", config.gateway.host, config.gateway.port)]
     if transport.scheduler:
@@ -113,7 +113,7 @@ def _listening(config: Config) -> list[tuple[str, str, int]]:
 
 
 def prepare(config: Config) -> None:
-    """Write the configuration to the run directory, without what an earlier group left there."""
+    """Write the configuration to the run directory and remove the files of an earlier group."""
     for pattern in ("*.pid", "*.metrics", "*.starts", "*.sock", "gateway.address", "targets.json"):
         for path in config.run_path.glob(pattern):
             path.unlink()
@@ -134,7 +134,7 @@ class Group:
         self._supervisor = subprocess.Popen(command, start_new_session=True, preexec_fn=die_with_parent)
 
     def stop(self, *_: object) -> None:
-        """End the group in order; the second time, at once."""
+        """Stop the group in order; at once the second time."""
         if not self._stopping:
             self._stopping = True
             self._supervisor.terminate()
@@ -142,7 +142,7 @@ class Group:
             self._kill()
 
     def wait_ready(self) -> str | None:
-        """The address, when every process is ready; None when the group ends, or isn't ready in time."""
+        """Wait for readiness and return the address; None if the group ends or isn't ready in time."""
         deadline = time.monotonic() + self.config.supervisor.start_timeout
         while self._supervisor.poll() is None and not self._stopping and time.monotonic() < deadline:
             address = self._address()
@@ -152,7 +152,7 @@ class Group:
         return None
 
     def wait(self) -> int:
-        """Wait for the end; the exit status: 0 if it was asked for, and in order."""
+        """Wait for the end; returns the exit status: 0 for an orderly stop on request."""
         return 0 if self._supervisor.wait() == 0 and self._stopping else 1
 
     @property
@@ -160,7 +160,7 @@ class Group:
         return self._stopping
 
     def explain(self) -> str:
-        """The last lines of each process's log."""
+        """Return the last lines of each process's log."""
         parts = []
         for name, _ in programs(self.config):
             log = self.config.run_path / f"{name}.log"
@@ -175,7 +175,7 @@ class Group:
             return None
 
     def _kill(self) -> None:
-        """The supervisor first, so that it starts nothing again."""
+        """Kill the group, the supervisor first, so that it restarts nothing."""
         children = _children(self._supervisor.pid) or self._written_pids()
         self._supervisor.kill()
         for pid in children:
@@ -183,7 +183,7 @@ class Group:
                 os.kill(pid, signal.SIGKILL)
 
     def _written_pids(self) -> list[int]:
-        """Of the processes that have got so far as to write it."""
+        """Return the pids of the processes that have written theirs."""
         files = (self.config.run_path / f"{name}.pid" for name, _ in programs(self.config))
         return [int(file.read_text()) for file in files if file.exists()]
 
@@ -197,7 +197,7 @@ def _alive(pid_file: Path) -> bool:
 
 
 def _children(pid: int) -> list[int]:
-    """Of a process, where the system tells them (Linux)."""
+    """Return the children of a process, where the system tells them (Linux)."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except FileNotFoundError:
@@ -213,7 +213,7 @@ def _is_ready(address: str) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "deploy/run_all.sh") -> int:
-    """Run what the command line says until asked to stop; the exit status."""
+    """Run the group of a command line until asked to stop; returns the exit status."""
     try:
         config = parse(arguments, program)
         check(config)
@@ -225,7 +225,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "deploy/run_all.
 
 
 def run(config: Config) -> int:
-    """Run a group until asked to stop; the exit status."""
+    """Run a group until asked to stop; returns the exit status."""
     print(f"shoal: starting; logs are in {config.run_path}", file=sys.stderr, flush=True)
     group = Group(config)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""supervisord's configuration for a process group.
+"""Supervision: supervisord's configuration for a process group.
 
 Stop order, one after another: gateway (its streams end), scheduler (which lets the workers go), AR worker, vocoder
 worker. A process that dies is started again without limit; one that dies while starting, after a pause that grows.
@@ -21,25 +21,25 @@ OBSERVER = "prometheus"
 
 
 def processes(config: Config) -> list[tuple[str, str]]:
-    """Name and module of each process of the group, in the order of starting; the stop order is the reverse."""
+    """List name and module of each process in start order; the stop order is the reverse."""
     return [*worker_names(config), ("scheduler", "scheduler"), ("gateway", "gateway")]
 
 
 def programs(config: Config) -> list[tuple[str, str]]:
-    """Likewise, of all that is supervised: Prometheus too, where it is wanted, first, so that it sees the end."""
+    """List all supervised programs, with Prometheus first where configured, so that it stops last."""
     observer = [(OBSERVER, "deploy.group.prometheus")] if config.supervisor.prometheus_port else []
     return [*observer, *processes(config)]
 
 
 def die_with_parent() -> None:
-    """Have this process end when the one that started it is killed (Linux; elsewhere it stays until it is ended)."""
+    """Make this process end when its parent is killed (Linux only)."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
 
 def supervisor_config(config: Config) -> str:
-    """The text of supervisord.conf."""
+    """Build the text of supervisord.conf."""
     run_dir = config.run_path
     lines = [
         "[supervisord]",
@@ -74,13 +74,13 @@ def _program(config: Config, name: str, module: str, priority: int) -> list[str]
 
 
 def _drain_seconds(config: Config, name: str) -> float:
-    """The longest that a process takes of itself to end."""
+    """Return the longest time that a process takes to stop by itself."""
     if name == "gateway":
         return config.gateway.drain_grace + config.gateway.drain_timeout
     return config.scheduler.drain_timeout
 
 
 def _escape(path: Path | str) -> str:
-    """A path in supervisord's syntax, where a per cent sign begins an expansion, and blanks separate words."""
+    """Quote a path for supervisord, where a percent sign begins an expansion and blanks separate words."""
     text = str(path).replace("%", "%%")
     return f'"{text}"' if " " in text else text

@@ -1,4 +1,4 @@
-"""``python -m deploy.group.supervisord``: supervisord, of whose children none misses a signal.
+"""``python -m deploy.group.supervisord``: supervisord whose children miss no signal.
 
 Until a child becomes its program, it has supervisord's handlers, and what reaches it in that moment would be lost: a
 group that is stopped while a process is being started again would wait until that process is killed.
@@ -15,10 +15,10 @@ HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.
 
 
 class Options(ServerOptions):
-    """supervisord's means of talking to the system."""
+    """supervisord's system interface with blocked signals around fork."""
 
     def fork(self) -> int:
-        """Signals wait until the child has laid off the handlers."""
+        """Fork with signals blocked until the child has removed the inherited handlers."""
         former = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         try:
             pid: int = super().fork()

@@ -1,4 +1,4 @@
-"""``shoal worker``: one worker, for a scheduler on another machine.
+"""``shoal worker``: runs one worker for a scheduler on another machine.
 
 It becomes the worker's own process: whoever started it (systemd, a container) watches it and starts it again.
 """
@@ -19,7 +19,7 @@ from deploy.group import serve
 
 
 def parse(arguments: Sequence[str], program: str) -> tuple[str, str, Config]:
-    """Role and name of the worker, and its configuration.
+    """Parse role, name and configuration of the worker.
 
     Raises:
         ConfigError: an option can't be used, or the configuration names no scheduler that can be reached from here.
@@ -42,7 +42,7 @@ def parse(arguments: Sequence[str], program: str) -> tuple[str, str, Config]:
 
 
 def main(arguments: Sequence[str], program: str = "shoal worker") -> int:
-    """Become the worker that the command line asks for; the exit status if that can't be."""
+    """Become the worker of a command line; returns the exit status on failure."""
     try:
         role, name, config = parse(arguments, program)
         load_model_config(config.model_dir)

@@ -58,7 +58,7 @@ SECTIONS = {
 
 
 def declared() -> dict[str, list[Family]]:
-    """The families by section."""
+    """Return the metric families by section."""
     config, registry = Config(), CollectorRegistry
     gateway = GatewayMetrics(registry()).families
     gateway.declared += EngineMetrics(registry()).families.declared
@@ -77,7 +77,7 @@ def declared() -> dict[str, list[Family]]:
 
 
 def text() -> str:
-    """The content of :data:`FILE`."""
+    """Build the content of :data:`FILE`."""
     parts = [INTRODUCTION]
     for section, families in declared().items():
         parts.append("\n".join([f"## {section}", "", *_head(section), *_table(families), ""]))

@@ -1,1 +1,1 @@
-"""Where a group can run: systemd, containers, Kubernetes, and HAProxy in front of several groups."""
+"""Deployment targets: systemd, containers, Kubernetes, and HAProxy in front of several groups."""

@@ -1,4 +1,4 @@
-"""A simulator: the real scheduler under a virtual clock, with a cost model in the place of the workers.
+"""Simulator: the real scheduler under a virtual clock, with cost models as workers.
 
 ``python -m scheduler.simulate --help``; see docs/simulator.md.
 """

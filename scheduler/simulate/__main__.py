@@ -1,4 +1,4 @@
-"""``python -m scheduler.simulate``: the scheduler at several rates and with several policies, in virtual time."""
+"""``python -m scheduler.simulate``: runs the scheduler at several rates and policies in virtual time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST_RATE = 10.0  # requests per second; where a search starts
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line says; the exit status."""
+    """Run the command line; returns the exit status."""
     options = command_line.parse(arguments)
     try:
         if options.plot:

@@ -1,4 +1,4 @@
-"""The event loop: clients, gateway and devices around the real scheduler, under a virtual clock.
+"""Event loop of the simulator: clients, gateway and devices around the real scheduler, under a virtual clock.
 
 All that the simulator knows of the scheduler's core stands here.
 """
@@ -40,7 +40,7 @@ RETRY_AFTER = 1.0  # seconds until a refused client of a closed loop comes again
 
 
 class SimulationError(Exception):
-    """The scheduler stopped before all requests had ended, or lost or doubled frames."""
+    """The scheduler stopped early, or lost or duplicated frames."""
 
 
 class Sizes(NamedTuple):
@@ -121,7 +121,7 @@ class Cluster:
     # Clients ---------------------------------------------------------------------------------------------------------
 
     def _arrive(self, _: None) -> None:
-        """The next request of the workload reaches the gateway."""
+        """Submit the next request of the workload."""
         index, workload = len(self.listeners), self._workload
         if index == len(workload.frames):
             return  # a client of a closed loop has nothing left to ask
@@ -148,7 +148,7 @@ class Cluster:
         self._core.submit(GATEWAY, body, prompt, self.now)
 
     def _hear(self, plan: DecodePlan) -> None:
-        """The sound of a call is at the clients, who read it at once."""
+        """Deliver the sound of a call to the clients, which read it at once."""
         for item in plan.items:
             index = int(item.request)
             listener = self.listeners[index]
@@ -184,7 +184,7 @@ class Cluster:
     # Workers ---------------------------------------------------------------------------------------------------------
 
     def _carry_out(self) -> float:
-        """Let the scheduler plan, and begin what it says; when it wants to be woken."""
+        """Let the scheduler plan and start its plans; returns when it wants to be woken."""
         for _, body, arrays in self._core.plan(self.now):
             if isinstance(body, StepPlan):
                 self._start_step(body, arrays)

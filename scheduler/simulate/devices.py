@@ -1,4 +1,4 @@
-"""The GPU of the cost model: steps queue for one half of it, vocoder calls for the other, and each slows the other."""
+"""GPU of the cost model: steps queue for one half, vocoder calls for the other, and each slows the other."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 
 class Job(NamedTuple):
-    """Work on a device: what it takes when nothing else runs, in seconds, and what its owner wants to find again."""
+    """A job on a device: its duration alone in seconds, and a tag for its owner."""
 
     seconds: float
     payload: Any
 
 
 class Device:
-    """One kind of work, done in order. ``contention``: how many times as long it takes beside the other kind."""
+    """Queue of one kind of work. ``contention``: slowdown factor beside the other kind."""
 
     def __init__(self, contention: float) -> None:
         self.contention = contention
@@ -43,7 +43,7 @@ class Gpu:
 
     @property
     def next_end(self) -> float:
-        """When something is finished next; infinite when nothing runs."""
+        """Time of the next completion; infinite when nothing runs."""
         return min(self.ar.ends, self.vocoder.ends)
 
     @property
@@ -59,7 +59,7 @@ class Gpu:
         self._foresee()
 
     def finish(self, now: float) -> list[Finished]:
-        """Jobs that end at ``now``, which must not be later than :attr:`next_end`."""
+        """Return the jobs that end at ``now``, which must not be later than :attr:`next_end`."""
         ended = [device for device in self._devices if device.ends <= now]
         self._advance(now)
         finished = [self._end(device) for device in ended]

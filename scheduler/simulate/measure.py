@@ -1,4 +1,4 @@
-"""What the listeners heard, and the figures made of it."""
+"""Measurements of what listeners hear, and their summary."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTICEABLE = 0.001  # seconds of silence that count as an underrun
 
 @dataclass(slots=True)
 class Listener:
-    """A client that plays at once what it gets, and goes on where it stopped after an underrun. Times in seconds."""
+    """A listener that plays at once and resumes after an underrun. Times in seconds."""
 
     arrived: float
     streaming: bool
@@ -35,7 +35,7 @@ class Listener:
         return self.reason is not None and (self.refused or self.heard == self.frames)
 
     def hear(self, frames: int, now: float) -> float:
-        """A chunk arrives; how late it was, in seconds: 0 for the first and for one in time."""
+        """Take a chunk and return its lateness in seconds: 0 for the first and for chunks in time."""
         late = max(0.0, now - self.play_end) if self.heard else 0.0
         if self.heard == 0:
             self.first_audio = now
@@ -66,7 +66,7 @@ class Percentiles(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """Figures of one run, over the requests after the warm-up. Times in seconds; NaN where nothing was measured.
+    """Summary of a run without its warm-up. Times in seconds; NaN where nothing was measured.
 
     ``offered``, ``goodput``: requests per second. ``throughput``: seconds of audio per second. ``drained``: by how much
     less was delivered than played, as a share of what was played; it is what listeners lived on from their reserves.
@@ -90,12 +90,12 @@ class Summary(Struct, frozen=True):
 
 
 def percentiles(values: list[float]) -> Percentiles:
-    """Of ``values``; NaN when there are none."""
+    """Return a percentile of ``values``; NaN without values."""
     return Percentiles(*np.percentile(values, [50, 95, 99]).tolist()) if values else Percentiles(*3 * [math.nan])
 
 
 def summarise(listeners: list[Listener], lateness: list[float], begin: Totals, end: Totals, slo_ttfa: float) -> Summary:
-    """Figures of the requests of ``listeners``, of which the first came at ``begin`` and the last at ``end``."""
+    """Summarize the requests of ``listeners`` that arrived from ``begin`` to ``end``."""
     streams = [listener for listener in listeners if listener.streaming and not listener.refused]
     good = sum(stream.first_audio - stream.arrived <= slo_ttfa and stream.underrun == 0 for stream in streams)
     span = end.now - begin.now

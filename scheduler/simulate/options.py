@@ -1,4 +1,4 @@
-"""The command line."""
+"""Command line of the simulator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AS_CONFIGURED = "default"  # the name of a run without --policy
 
 
 class OptionsError(Exception):
-    """Options that don't go together."""
+    """Options that contradict each other."""
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -101,7 +101,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def settings(overrides: list[str], policy: str, policies: list[str]) -> Settings:
-    """Settings of one policy. ``overrides``: ``key=value`` for all, or ``policy.key=value`` for one.
+    """Return the settings of a policy. ``overrides``: ``key=value`` for all, or ``policy.key=value`` for one.
 
     Raises:
         OptionsError: an override for a policy that is not simulated.
@@ -118,7 +118,7 @@ def settings(overrides: list[str], policy: str, policies: list[str]) -> Settings
 
 
 def scenario(options: argparse.Namespace) -> Scenario:
-    """What is the same for all runs.
+    """Build the scenario shared by all runs.
 
     Raises:
         WorkloadError: the trace can't be used.

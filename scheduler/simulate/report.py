@@ -1,4 +1,4 @@
-"""Results as a table, as JSON and as a plot."""
+"""Reports of the simulator: a table, JSON and a chart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler.simulate.measure import Percentiles, Summary
 
 
 class Result(Struct, frozen=True):
-    """One run: ``load`` is a rate (requests per second), or the number of clients of a closed loop.
+    """Result of a run. ``load``: requests per second, or the clients of a closed loop.
 
     ``missed``: of a search for the largest rate, what the next higher one did not hold.
     """
@@ -48,12 +48,12 @@ _HEADINGS = [
 
 
 def heading() -> str:
-    """The heading of :func:`line`; underruns are the share of streams with one, and the seconds of all."""
+    """Return the heading of :func:`line`; underruns: share of streams with one, and seconds in all."""
     return "".join(name.rjust(width) for name, width in _HEADINGS)
 
 
 def line(result: Result) -> str:
-    """A result as one line."""
+    """Format a result as one line."""
     summary = result.summary
     cells = [
         result.policy,
@@ -81,12 +81,12 @@ def _milliseconds(values: Percentiles) -> str:
 
 
 def write_json(results: list[Result], file: Path) -> None:
-    """All figures; those that could not be measured are null."""
+    """Return all figures; unmeasured ones are null."""
     file.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
 
 
 def load_pyplot() -> Any:
-    """matplotlib's pyplot.
+    """Import matplotlib's pyplot.
 
     Raises:
         PlotError: it is not installed.
@@ -99,7 +99,7 @@ def load_pyplot() -> Any:
 
 
 def plot(results: list[Result], load: str, file: Path) -> None:
-    """Time to first audio, underruns and throughput over the load, a line for each policy. ``load``: its axis' name.
+    """Draw time to first audio, underruns and throughput over the load, one line per policy. ``load``: axis label.
 
     Raises:
         PlotError: matplotlib is not installed.

@@ -1,4 +1,4 @@
-"""One run of one scenario: what is the same for all policies and rates, and what is made of it."""
+"""Runs a scenario, the part that is shared by all policies and rates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Scenario(NamedTuple):
 
 
 def simulate(scenario: Scenario, settings: Settings, rate: float | None, clients: int | None = None) -> Summary:
-    """Run the scenario at a rate, or with so many clients in a closed loop.
+    """Run the scenario at a rate, or in a closed loop of clients.
 
     Raises:
         SimulationError: see :meth:`Cluster.run`; or the warm-up takes all requests.

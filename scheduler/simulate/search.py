@@ -1,4 +1,4 @@
-"""The search for the largest rate that a policy sustains."""
+"""Search for the largest rate that a policy sustains."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MOST_DRAINED = 0.01  # of what listeners play may come from their reserves
 
 
 class Slo(NamedTuple):
-    """What every listener may expect: ``ttfa`` in seconds for 99 of 100, and the share of streams with an underrun."""
+    """Service-level objective: p99 of ``ttfa`` in seconds, and the share of streams with an underrun."""
 
     ttfa: float
     underruns: float
 
 
 class Found(NamedTuple):
-    """``rate`` and ``summary``: the largest that holds, or None. ``missed``: what the next higher rate did not hold."""
+    """Search result. ``rate``, ``summary``: the largest that holds, or None. ``missed``: what fails at the next."""
 
     rate: float | None
     summary: Summary | None
@@ -30,7 +30,7 @@ class Found(NamedTuple):
 
 
 def missed(summary: Summary, slo: Slo) -> list[str]:
-    """What a run did not hold. NaN, where nothing was measured, holds nothing."""
+    """Return the objectives that a run misses. NaN (unmeasured) misses."""
     checks = {
         "ttfa": summary.ttfa.p99 <= slo.ttfa,
         "underruns": summary.underrun_share <= slo.underruns,
@@ -41,7 +41,7 @@ def missed(summary: Summary, slo: Slo) -> list[str]:
 
 
 def largest_rate(run: Callable[[float], Summary], slo: Slo, start: float) -> Found:
-    """Double or halve from ``start`` until the limit is between two rates, then bisect."""
+    """Bracket the limit by doubling or halving from ``start``, then bisect."""
     best: tuple[float, Summary] | None = None
     rate, above, reasons = start, None, ["no rate was too high"]
     while LOWEST <= rate <= HIGHEST:

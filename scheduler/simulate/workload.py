@@ -1,4 +1,4 @@
-"""What the clients ask for: when, with how long a prompt, in which voice, and how much is spoken.
+"""Workloads: arrival times, prompt lengths, voices and lengths of speech.
 
 The scheduler does not see how long a request will be; it sees ``max_frames``, the cap that the gateway would set.
 """
@@ -27,11 +27,11 @@ _COLUMNS = ("arrival", "prompt_tokens", "frames", "voice", "streaming")
 
 
 class WorkloadError(ValueError):
-    """A trace that can't be used; the message names the file and line."""
+    """An invalid trace; the message names the file and line."""
 
 
 class Workload(NamedTuple):
-    """Requests by arrival; all arrays but ``voice_tokens`` are of length n.
+    """A workload of n requests by arrival; ``voice_tokens`` is per voice, all other arrays have length n.
 
     ``rate`` is the mean rate of ``arrivals``. A prompt is the ``voice_tokens`` shared positions of the request's voice,
     if it has one, and then its ``own_tokens``.
@@ -48,16 +48,16 @@ class Workload(NamedTuple):
     deadline: float = Gateway().first_audio_deadline  # seconds in which a client wants its first sound
 
     def at_rate(self, rate: float) -> Workload:
-        """The same requests, closer together or farther apart."""
+        """Scale the arrival times."""
         return self._replace(rate=rate, arrivals=self.arrivals * (self.rate / rate))
 
     def first(self, requests: int) -> Workload:
-        """The first so many requests."""
+        """Return the first requests, as many as ``requests``."""
         columns = ("arrivals", "own_tokens", "voices", "frames", "max_frames", "streaming")
         return self._replace(**{name: getattr(self, name)[:requests] for name in columns})
 
     def prompt(self, index: int) -> Array:
-        """The prompt of a request, int32 [11, T]. Those of one voice begin alike in all rows, all others differ."""
+        """Make the prompt of a request, int32 [11, T]. Prompts share a prefix exactly if they share a voice."""
         voice = int(self.voices[index])
         shared = int(self.voice_tokens[voice]) if voice >= 0 else 0
         prompt = np.zeros((PROMPT_ROWS, shared + int(self.own_tokens[index])), np.int32)
@@ -67,7 +67,7 @@ class Workload(NamedTuple):
 
 
 def frames_cap(frames: Array) -> Array:
-    """The cap that the gateway sets on the frames of a text that is spoken in ``frames``; never below them."""
+    """Return the gateway's cap on the frames of a text that takes ``frames``; never below them."""
     gateway = Gateway()
     text_bytes = SPEECH_BYTES_PER_SECOND * FRAME_SECONDS * frames
     seconds = np.maximum(gateway.min_frames_cap_seconds, gateway.seconds_per_byte_cap * text_bytes)
@@ -75,7 +75,7 @@ def frames_cap(frames: Array) -> Array:
 
 
 def mixed(requests: int, arrivals: Arrivals, seed: int) -> Workload:
-    """Sentences, paragraphs and pages; half of the requests in one of a few voices. One request per second.
+    """Make a mix of sentences, paragraphs and pages, half of them in one of a few voices, at one request per second.
 
     More requests of a seed begin with the fewer ones.
     """
@@ -98,7 +98,7 @@ def mixed(requests: int, arrivals: Arrivals, seed: int) -> Workload:
 
 
 def read_trace(file: Path) -> Workload:
-    """Requests of a CSV file without a heading: arrival in seconds, prompt tokens, frames, voice or nothing, 0 or 1.
+    """Read a CSV trace without heading: arrival in seconds, prompt tokens, frames, voice or nothing, 0 or 1.
 
     The last says whether the client streams. The prompt tokens are the request's own; a voice stands for
     ``TRACE_VOICE_TOKENS`` more before them, shared by all requests that name it.

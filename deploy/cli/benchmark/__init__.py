@@ -1,1 +1,1 @@
-"""Measuring a speech server from its client's side: ``shoal bench``."""
+"""Benchmark of a speech server from the client's side: ``shoal bench``."""

@@ -1,4 +1,4 @@
-"""How a kind of server wants to be asked."""
+"""Request formats of the supported kinds of server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from deploy.cli.sound import Kind
 
 
 class Dialect(NamedTuple):
-    """``default_rate``: of bare PCM whose reply does not tell its rate, as this kind's own clients assume."""
+    """A kind of server. ``default_rate``: rate of headerless PCM without a stated rate, as its own clients assume."""
 
     path: str
     default_rate: int

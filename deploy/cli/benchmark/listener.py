@@ -1,4 +1,4 @@
-"""One stream as its listener hears it."""
+"""Measurement of one stream as its listener hears it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNDERRUN_SECONDS = 0.001  # shorter ones can't be heard
 
 @dataclass
 class Heard:
-    """One request. Times in seconds, counted from its sending where nothing else is said.
+    """Measurements of one request. Times are in seconds since it was sent, unless stated otherwise.
 
     ``status`` 0: no reply. ``error``: why it counts as failed, "" for a whole stream with sound in it. ``gaps``:
     between pieces of sound. ``underrun``: how long a listener who began at first audio would have stood still; each
@@ -31,17 +31,17 @@ class Heard:
 
     @property
     def refused(self) -> bool:
-        """The server said that it has no room."""
+        """Whether the server refused for lack of room."""
         return self.status in (429, 503)
 
     @property
     def real_time_factor(self) -> float:
-        """Time until the end per second of sound; below 1 the server is faster than the listener."""
+        """Real-time factor: time to the end per second of sound; below 1 the server is faster than the listener."""
         return self.total / self.audio_seconds
 
 
 class Listener:
-    """Fills in a :class:`Heard` from bytes and when they came (seconds since the request was sent)."""
+    """Fills a :class:`Heard` from bytes and their arrival times (seconds since the request was sent)."""
 
     def __init__(self, heard: Heard, sound: SoundStream) -> None:
         self._heard, self._sound = heard, sound
@@ -68,7 +68,7 @@ class Listener:
             heard.first_playable = now
 
     def end(self, now: float) -> None:
-        """The reply has ended in order."""
+        """Record a clean end of the reply."""
         heard = self._heard
         heard.total, heard.audio_seconds = now, self._sound.seconds
         heard.first_playable = heard.first_playable or now  # a sound shorter than what players wait for

@@ -1,4 +1,4 @@
-"""Load on a server: when each request is sent, and what became of it."""
+"""Load generation: sends requests on schedule and records their outcomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Notice: TypeAlias = Callable[[Heard | None], None]  # None: a request has been s
 
 
 class Load(NamedTuple):
-    """One run: a closed loop of ``concurrency`` clients, or else arrivals at random, ``rate`` per second.
+    """A run: a closed loop of ``concurrency`` clients, or Poisson arrivals of ``rate`` per second.
 
     It ends after so many ``requests``, or, with ``seconds``, sends nothing new after them.
     """
@@ -42,7 +42,7 @@ class Load(NamedTuple):
 
 @dataclass
 class Outcome:
-    """``wall``: seconds from the first request to the last end. ``lag``: how late the client's own timer was."""
+    """Outcome of a run. ``wall``: seconds from first request to last end. ``lag``: lateness of the client's timer."""
 
     heard: list[Heard] = field(default_factory=list)
     wall: float = 0.0
@@ -50,7 +50,7 @@ class Outcome:
 
 
 class Speaker:
-    """Sends requests of one kind and listens to the replies."""
+    """Sends requests of one kind and measures the replies."""
 
     def __init__(
         self, server: Server, session: aiohttp.ClientSession, dialect: Dialect, kind: Kind, rate: int | None, **ask: Any
@@ -87,7 +87,7 @@ class Speaker:
 
 
 async def put(load: Load, speak: Speak, prompts: Prompts, seed: int, notice: Notice) -> Outcome:
-    """Run one load to its end."""
+    """Run a load to its end."""
     outcome = Outcome()
 
     async def one() -> None:
@@ -107,7 +107,7 @@ async def put(load: Load, speak: Speak, prompts: Prompts, seed: int, notice: Not
 
 
 async def _closed(load: Load, one: One) -> None:
-    """Each client sends its next request when the one before has ended."""
+    """Closed loop: each client sends its next request when the previous one has ended."""
     turns = _turns(load)
 
     async def client() -> None:
@@ -120,7 +120,7 @@ async def _closed(load: Load, one: One) -> None:
 
 
 async def _poisson(load: Load, one: One, seed: int) -> None:
-    """Requests come whether or not the server is done with those before."""
+    """Open loop: requests arrive whether or not earlier ones have ended."""
     draw, due = random.Random(seed), time.perf_counter()
     async with asyncio.TaskGroup() as requests:
         for _ in _turns(load):
@@ -130,7 +130,7 @@ async def _poisson(load: Load, one: One, seed: int) -> None:
 
 
 def _turns(load: Load) -> Iterator[int]:
-    """One item for each request that may be sent; shared by all who send."""
+    """Yield once per request that may be sent; shared by all clients."""
     end = None if load.seconds is None else time.perf_counter() + load.seconds
     count = 0
     while (count < load.requests) if end is None else (time.perf_counter() < end):

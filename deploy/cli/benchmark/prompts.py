@@ -1,4 +1,4 @@
-"""Texts to speak. Each is used once, since a server may keep what it has computed of a text (or its beginning)."""
+"""Texts to speak. Each is used once, since a server may cache computations of a text or its beginning."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PARTS = [words.split("|") for words in (_WHEN, _WHO, _DID, _WHAT, _WHERE)]
 
 
 class Prompts:
-    """An endless supply. ``on_repeat`` is called once, when the first text comes a second time."""
+    """Endless supply of texts. ``on_repeat`` is called once, when the first text repeats."""
 
     def __init__(self, texts: Iterator[str], on_repeat: Callable[[], None]) -> None:
         self.repeated = False
@@ -47,13 +47,13 @@ class Prompts:
 
 
 def cycle(texts: Sequence[str]) -> Iterator[str]:
-    """These texts over and over."""
+    """Repeat these texts."""
     while True:
         yield from texts
 
 
 def made_up(length: str, seed: int) -> Iterator[str]:
-    """Texts that differ from their first words on, of a length in :data:`SENTENCES` or ``mixed``."""
+    """Make texts that differ from their first words on, of a length in :data:`SENTENCES` or ``mixed``."""
     draw, seen = random.Random(seed), set[str]()
     while True:
         chosen = length if length != "mixed" else draw.choices(list(MIXED), list(MIXED.values()))[0]

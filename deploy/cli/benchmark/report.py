@@ -1,4 +1,4 @@
-"""Results as a table, as JSON and as a picture."""
+"""Reports: a table, JSON and a chart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_ERRORS = 10
 
 
 class Percentiles(Struct, frozen=True):
-    """Seconds, or whatever the values are; 0 when there was none."""
+    """Percentiles in the unit of the values; 0 without values."""
 
     p50: float = 0.0
     p95: float = 0.0
@@ -30,7 +30,7 @@ class Percentiles(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """One load. Times are of whole streams only, in seconds; see :class:`Heard` for what each is."""
+    """Summary of a load. Times are in seconds, of complete streams only; :class:`Heard` defines them."""
 
     load: str
     requests: int
@@ -55,7 +55,7 @@ class Summary(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """A summary and the streams it is of (whole ones, for the picture)."""
+    """A summary with its complete streams, for the chart."""
 
     summary: Summary
     heard: list[Heard]
@@ -96,7 +96,7 @@ def _percentiles(values: list[float]) -> Percentiles:
 
 
 def table(summaries: list[Summary]) -> Table:
-    """One column for each load; times as p50 / p95 / p99."""
+    """Build a table with one column per load; times as p50 / p95 / p99."""
     drawn = Table(box=None, padding=(0, 2, 0, 0), caption="a / b / c: p50 / p95 / p99", caption_justify="left")
     drawn.add_column("")
     for summary in summaries:
@@ -128,7 +128,7 @@ def _row(values: Percentiles, unit: float, digits: int = 0) -> str:
 
 
 def warnings(summaries: list[Summary]) -> list[str]:
-    """What to know before believing the table."""
+    """Return caveats about the measurement."""
     found = [
         f"{summary.load}: {error} ({count} requests)"
         for summary in summaries
@@ -156,7 +156,7 @@ def load_pyplot() -> Any:
 
 
 def plot(results: list[Result], title: str, path: Path) -> None:
-    """Two pictures side by side: shares of streams by first audio, and sound per second with underruns by load."""
+    """Draw two charts: distribution of time to first audio, and audio throughput with underruns by load."""
     pyplot = load_pyplot()
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     figure.suptitle(title)

@@ -1,1 +1,1 @@
-"""The dashboard for Grafana, and how it is made."""
+"""Grafana dashboard and its generator."""

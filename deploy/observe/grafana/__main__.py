@@ -1,4 +1,4 @@
-"""``python -m deploy.observe.grafana``: write the dashboard anew."""
+"""``python -m deploy.observe.grafana``: regenerates the dashboard."""
 
 from __future__ import annotations
 

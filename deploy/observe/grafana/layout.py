@@ -1,4 +1,4 @@
-"""The panels as Grafana's JSON: where each lies on the screen, what it looks like, and which data source is asked."""
+"""Renders panels as Grafana's JSON: position, appearance and data source."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SOURCE = {"type": "prometheus", "uid": "${DS}"}
 
 
 def text() -> str:
-    """The content of :data:`FILE`."""
+    """Build the content of :data:`FILE`."""
     return json.dumps(dashboard(), indent=1) + "\n"
 
 
 def dashboard() -> dict[str, Any]:
-    """Grafana's model of the dashboard."""
+    """Build Grafana's dashboard model."""
     return {
         "uid": "shoal",
         "title": "Shoal",

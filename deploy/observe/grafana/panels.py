@@ -1,4 +1,4 @@
-"""What the dashboard asks, row by row. Rates are over Grafana's own interval, which spans several scrapes."""
+"""Panels of the dashboard, row by row. Rates use Grafana's interval, which spans several scrapes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GPU_ROW = "GPU (where a worker computes on one)"
 
 
 class Panel(NamedTuple):
-    """``unit`` in Grafana's words: s, bytes, percentunit (a share), reqps (requests per second), short (a number).
+    """A panel. ``unit``: one of Grafana's: s, bytes, percentunit (a share), reqps (requests/s), short (a number).
 
     ``queries``: legend to expression.
     """
@@ -21,27 +21,27 @@ class Panel(NamedTuple):
 
 
 def now(name: str, *labels: str, where: str = "") -> str:
-    """The sum of a gauge, by these labels."""
+    """Query the sum of a gauge by labels."""
     return f"sum by ({', '.join(labels)}) ({name}{{{CHOSEN}{where}}})"
 
 
 def rate(name: str, *labels: str, where: str = "") -> str:
-    """The growth of a counter per second, by these labels."""
+    """Query the growth of a counter per second by labels."""
     return f"sum by ({', '.join(labels)}) (rate({name}{{{CHOSEN}{where}}}[$__rate_interval]))"
 
 
 def worst(name: str, *labels: str) -> str:
-    """The greatest of a gauge, by these labels."""
+    """Query the maximum of a gauge by labels."""
     return f"max by ({', '.join(labels)}) ({name}{{{CHOSEN}}})"
 
 
 def share(part: str, whole: str) -> str:
-    """A share, which is 0 while there is nothing to share."""
+    """Query a share that is 0 while the whole is 0."""
     return f"{part} / ({whole} > 0) or 0 * {whole}"
 
 
 def spread(title: str, name: str, text: str, unit: str = "s") -> Panel:
-    """Percentiles of a histogram."""
+    """Query percentiles of a histogram."""
     buckets = rate(f"{name}_bucket", "le")
     return Panel(title, unit, text, {f"p{n}": f"histogram_quantile({n / 100}, {buckets})" for n in (50, 95, 99)})
 

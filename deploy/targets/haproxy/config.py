@@ -1,4 +1,4 @@
-"""HAProxy's configuration for several groups, as a pure function of their addresses.
+"""HAProxy configuration for several groups, as a pure function of their addresses.
 
 Requests with ``X-Voice-Id`` go by a consistent hash of it, so that a voice's pages and codes are used where they lie;
 a group with half as much again as its share of them passes on what is beyond. Requests without it go to the group with
@@ -24,7 +24,7 @@ _SPEECH = ("/v1/tts", "/v1/tts/live", "/v1/audio/speech", "/v1/codes")
 
 
 class Options(NamedTuple):
-    """``listen``: ADDRESS:PORT, the address may be empty. ``certificate``: PEM file with its key; "": no TLS.
+    """Front end. ``listen``: ADDRESS:PORT, the address may be empty. ``certificate``: PEM file with key; "": no TLS.
 
     ``stats``: where statistics and metrics are shown, "": nowhere. ``dns``: ADDRESS:PORT of the name server that is
     asked again and again for the groups' names, of which some may not exist now; "": names are looked up at the start.
@@ -40,7 +40,7 @@ DEFAULTS = Options()
 
 
 def render(groups: Sequence[str], options: Options = DEFAULTS) -> str:
-    """The text of haproxy.cfg. ``groups``: HOST:PORT of each gateway.
+    """Build the text of haproxy.cfg. ``groups``: HOST:PORT of each gateway.
 
     Raises:
         ValueError: addresses that can't be used.
@@ -69,7 +69,7 @@ def _check(groups: Sequence[str]) -> None:
 
 
 def _defaults() -> list[str]:
-    """The time limits are longer than those of the gateway, which knows better what it waits for."""
+    """Build the defaults. Timeouts exceed the gateway's, which knows better what it waits for."""
     return [
         "mode http",
         "log global",
@@ -129,7 +129,7 @@ def _name(group: str) -> str:
 
 
 def _ids(groups: Sequence[str]) -> dict[str, int]:
-    """An id for each group, of its address alone: then the others' voices stay when one comes or goes."""
+    """Derive an id for each group from its address alone, so that other groups keep their voices when one changes."""
     ids: dict[str, int] = {}
     for group in sorted(groups):
         number = zlib.crc32(group.encode()) % IDS
@@ -169,7 +169,7 @@ _ERRORS = {
 
 
 def _error(status: int, message: str) -> str:
-    """A reply of HAProxy itself, in the words of the gateway."""
+    """Build a reply of HAProxy itself in the gateway's error format."""
     problem = {"message": message, "type": "server_error", "param": None, "code": "unavailable"}
     body = json.dumps({"status": status, "message": message, "detail": message, "error": problem})
     return f"http-error status {status} content-type application/json string '{body}' hdr Retry-After 2"
