@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import random
+import resource
 import socket
+import wave
 from collections.abc import Awaitable, Iterator
+from pathlib import Path
 
+import aiohttp
 import numpy as np
+import psutil
 import pytest
 
 from tests.integration.client import Reply, codes, gather, post, speak
@@ -153,6 +159,56 @@ def test_what_had_not_begun_is_asked_again_of_the_next_scheduler() -> None:
             assert reply.status == 200
             assert not reply.broken
             assert len(reply.samples) == 20 * 800
+        eventually(group.idle)
+
+
+def test_a_full_disk_is_named_when_a_voice_is_added_and_speech_goes_on(fast: Group) -> None:
+    gateway = psutil.Process(fast.pid("gateway"))
+    before = gateway.rlimit(resource.RLIMIT_FSIZE)
+    gateway.rlimit(resource.RLIMIT_FSIZE, (1024, before[1]))  # bytes of a file
+    try:
+        (reply,) = gather(add_voice(fast.base, "full"))
+        assert (reply.status, reply.error["code"]) == (507, "insufficient_storage")
+        assert int(reply.headers["Retry-After"]) > 0
+        (spoken,) = gather(speak(fast.base, "Speech goes on.", max_new_tokens=5))
+        assert spoken.status == 200
+    finally:
+        gateway.rlimit(resource.RLIMIT_FSIZE, before)
+    (reply,) = gather(add_voice(fast.base, "full"))
+    assert reply.status == 200
+
+
+async def add_voice(base: str, voice: str) -> Reply:
+    """Add a voice of two seconds of a tone."""
+    samples = (8000 * np.sin(np.arange(32_000) / 20)).astype("<i2")
+    clip = io.BytesIO()
+    with wave.open(clip, "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", ""))
+        file.writeframes(samples.tobytes())
+    form = aiohttp.FormData({"id": voice, "text": "A tone."})
+    form.add_field("audio", clip.getvalue(), filename="tone.wav", content_type="audio/wav")
+    async with aiohttp.ClientSession() as session, session.post(f"{base}/v1/references/add", data=form) as response:
+        return Reply(response.status, response.headers, await response.read())
+
+
+@pytest.mark.parametrize("program", ["ar_worker", "vocoder_worker"])
+def test_a_worker_whose_compute_thread_hangs_is_lost_and_streams_go_on(program: str, tmp_path: Path) -> None:
+    sign = tmp_path / "hang"
+    hangs = {f"{program}__cost__hang_file": str(sign)}
+    with running(*costs(step_ms=20.0, scheduler__hang_timeout=1.0, **hangs)) as group:
+        (undisturbed,) = gather(speak(group.base, "In flight.", seed=1, max_new_tokens=150))
+        pid = group.pid(program)
+
+        async def hang() -> None:
+            await asyncio.sleep(1.0)
+            sign.touch()
+            await asyncio.to_thread(eventually, lambda: not group.ready(), 5)
+            await asyncio.to_thread(eventually, lambda: group.pid(program) != pid, 15)
+            sign.unlink()
+
+        reply, _ = gather(speak(group.base, "In flight.", seed=1, max_new_tokens=150), hang())
+        assert not reply.broken
+        assert np.array_equal(reply.samples, undisturbed.samples)
         eventually(group.idle)
 
 
