@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from scheduler.requests.request import Request
 from scheduler.workers.ar_worker import ArWorker, Step
 from scheduler.workers.vocoder_worker import Call, VocoderWorker
+
+Stage: TypeAlias = Literal["ar", "vocoder"]
 
 
 class Observer:
@@ -33,6 +37,12 @@ class Observer:
 
     def recovered(self, request: Request) -> None:
         """A request that had lost a worker has another."""
+
+    def remade(self, request: Request, stage: Stage, frames: int) -> None:
+        """A fault lost what had been made of so many frames: KV pages, or the vocoder's state."""
+
+    def stood_still(self, request: Request, seconds: float) -> None:
+        """The listener of a request had nothing to play for so long, because of a fault."""
 
     def generated(self, request: Request) -> None:
         """All frames of a request have been received."""
@@ -78,6 +88,14 @@ class Observers(Observer):
     def recovered(self, request: Request) -> None:
         for observer in self._observers:
             observer.recovered(request)
+
+    def remade(self, request: Request, stage: Stage, frames: int) -> None:
+        for observer in self._observers:
+            observer.remade(request, stage, frames)
+
+    def stood_still(self, request: Request, seconds: float) -> None:
+        for observer in self._observers:
+            observer.stood_still(request, seconds)
 
     def generated(self, request: Request) -> None:
         for observer in self._observers:

@@ -58,7 +58,8 @@ class Recovery:
                 request.ar_losses.add(request.frames)
             request.prompt_tokens += request.frames - request.history.replayed
             request.history.merge(worker.semantic_begin)
-            self._lost.setdefault(request.id, (request, now))
+            self._observer.remade(request, "ar", request.frames)
+            self._await_places(request, now)
 
         self._for_each(requests, leave)
 
@@ -75,7 +76,8 @@ class Recovery:
             if len(suspects) != 1:
                 request.vocoder_losses.add(request.playback.delivered)
             request.playback.restart()
-            self._lost.setdefault(request.id, (request, now))
+            self._observer.remade(request, "vocoder", request.playback.delivered)
+            self._await_places(request, now)
 
         self._for_each(requests, leave)
 
@@ -101,19 +103,26 @@ class Recovery:
 
     def _send_again(self, request: Request, frame: int, now: float) -> None:
         self._pool.release_stream(request)
+        self._observer.remade(request, "vocoder", request.playback.delivered)
         request.playback.rewind(frame)
         if request.resends.add(frame) >= MOST_RESENDS:
             self._registry.abort(request, "error", WORKER_LOST)
         else:
-            self._lost.setdefault(request.id, (request, now))
+            self._await_places(request, now)
 
     def adopt(self, request: Request, now: float) -> None:
         """Take over a request that another scheduler began."""
         self._registry.adopt(request, now)
         if request.id in self._registry.admitted:
-            self._lost[request.id] = (request, now)
+            self._observer.remade(request, "vocoder", request.playback.delivered)
+            self._await_places(request, now)
             if not request.generated:
+                self._observer.remade(request, "ar", request.frames)
                 self._unmerged.add(request.id)
+
+    def _await_places(self, request: Request, now: float) -> None:
+        request.interrupted = True
+        self._lost.setdefault(request.id, (request, now))
 
     def _merge(self, request: Request) -> bool:
         """Prepare an adopted request for AR workers; False if there are none, which alone know their model's tokens."""

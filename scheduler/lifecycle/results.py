@@ -119,11 +119,19 @@ class Results:
             if self._pool.streams.get(request.id) is not stream:
                 continue
             try:
-                request.playback.deliver(frame, now, self._frame_seconds)
+                self._deliver(request, frame, now)
                 if request.generated and request.playback.delivered == request.frames:
                     self._registry.retire(request)
             except Exception:
                 self._registry.fail(request)
+
+    def _deliver(self, request: Request, frame: int, now: float) -> None:
+        playback = request.playback
+        if request.interrupted and frame > playback.delivered:
+            request.interrupted = False
+            if playback.play_end is not None and now > playback.play_end:
+                self._observer.stood_still(request, now - playback.play_end)
+        playback.deliver(frame, now, self._frame_seconds)
 
 
 def _newest_frame(request: Request) -> FrameSpan:

@@ -20,7 +20,7 @@ from common.metrics import (
     Values,
 )
 from scheduler.core import Scheduler
-from scheduler.observer import Observer
+from scheduler.observer import Observer, Stage
 from scheduler.requests.request import Request
 from scheduler.resources.pages import PagePool
 from scheduler.resources.slots import SlotPool
@@ -56,6 +56,17 @@ class SchedulerMetrics(Observer):
         )
         self._recoveries = counter(
             "shoal_recoveries_total", "Times that a request went on with another worker after the loss of its own."
+        )
+        remade = counter(
+            "shoal_remade_frames_total",
+            "Frames that are prefilled (ar) or decoded (vocoder) again, since a fault lost what was made of them.",
+            "stage",
+        )
+        self._remade = {stage: remade.labels(stage) for stage in get_args(Stage)}
+        self._stood_still = histogram(
+            "shoal_fault_underrun_seconds",
+            "Time for which a listener had nothing to play because of a fault, for each time that it happened.",
+            WAIT_SECONDS,
         )
         self._cache_queries = counter(
             "shoal_prefix_cache_queries_total", "Prompt positions looked up in the prefix cache."
@@ -118,6 +129,12 @@ class SchedulerMetrics(Observer):
 
     def recovered(self, request: Request) -> None:
         self._recoveries.inc()
+
+    def remade(self, request: Request, stage: Stage, frames: int) -> None:
+        self._remade[stage].inc(frames)
+
+    def stood_still(self, request: Request, seconds: float) -> None:
+        self._stood_still.observe(seconds)
 
     def refused(self, request: Request) -> None:
         self._finished["rejected"].inc()

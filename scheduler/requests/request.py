@@ -41,6 +41,7 @@ class Request:
         self.extensions = 0
         self.resting_since: float | None = None  # all turns so far are spoken, and more may come
         self.reason: FinishReason | None = None
+        self.interrupted = False  # by a fault, since its newest sound
         self.ar_losses = Losses()
         self.vocoder_losses = Losses()
         self.resends = Losses()  # of sound on its way to the gateway

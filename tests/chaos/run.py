@@ -7,6 +7,7 @@ is ready again; at the end nothing is held.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import tempfile
 import time
@@ -40,13 +41,14 @@ class Report:
             for kind, count in self.faults.items()
         ]
         errors = ", ".join(f"{name} {count}" for name, count in self.tally.errors.items()) or "none"
-        told = [f"{name} {value:g}" for name, value in self.costs.items()]
+        told = [f"  {name}: {round(value, 1):g}" for name, value in sorted(self.costs.items()) if value]
         lines = [
             f"faults: {self.faults.total()}",
             *(f"  {line}" for line in sorted(kinds)),
             f"replies: {dict(self.tally.outcomes)}; named errors: {errors}",
             f"held at the end: {self.held or 'nothing'}",
-            f"cost: {', '.join(told)}",
+            "cost:",
+            *told,
         ]
         return "\n".join(lines + [f"FAULTY {line}" for line in self.tally.faulty])
 
@@ -77,9 +79,11 @@ def chaos(faults: int, seed: int, clients: int, say: Callable[[str], None] = lam
         load = Load(group.base, speeches(chance, DIFFERENT_REQUESTS), random.Random(seed + 1))
         injector = Injector(group, Path(directory), chance)
         report = Report(Counter(), {}, load.tally, {}, {})
-        asyncio.run(_run(group, load, injector, report, chance, faults, clients, say))
+        meter = Meter()
+        asyncio.run(_run(group, load, injector, report, meter, chance, faults, clients, say))
+        meter.read(group)
         report.held = _held(group)
-        report.costs = _costs(group)
+        report.costs = dict(meter.totals)
         return report
 
 
@@ -88,6 +92,7 @@ async def _run(
     load: Load,
     injector: Injector,
     report: Report,
+    meter: Meter,
     chance: random.Random,
     faults: int,
     clients: int,
@@ -99,6 +104,7 @@ async def _run(
         for number in range(faults):
             await asyncio.sleep(chance.uniform(*PAUSE_SECONDS))
             fault = injector.draw()
+            await asyncio.to_thread(meter.read, group)
             seconds = await _inject(group, load, fault)
             report.faults[fault.kind] += 1
             report.back.setdefault(fault.kind, []).append(seconds)
@@ -134,12 +140,28 @@ def _held(group: Group) -> dict[str, float]:
     return {name: value for name, value in held.items() if value}
 
 
-def _costs(group: Group) -> dict[str, float]:
-    """What the faults cost since the present processes were started."""
-    resumes = {
-        f"resumes by {cause}": group.metric("shoal_stream_resumes_total", cause=cause)
-        for cause in ("scheduler", "vocoder", "hole", "silence")
-    }
-    pauses = group.metric("shoal_stream_fault_pause_seconds_count")
-    total = group.metric("shoal_stream_fault_pause_seconds_sum")
-    return resumes | {"mean pause of a resumed stream, s": round(total / pauses, 2) if pauses else 0.0}
+class Meter:
+    """Adds up counters over the restarts of the processes that have them."""
+
+    NAMES = (
+        "shoal_recoveries_total",
+        "shoal_remade_frames_total",
+        "shoal_fault_underrun_seconds_count",
+        "shoal_fault_underrun_seconds_sum",
+        "shoal_stream_resumes_total",
+        "shoal_stream_fault_pause_seconds_count",
+        "shoal_stream_fault_pause_seconds_sum",
+    )
+
+    def __init__(self) -> None:
+        self.totals: Counter[str] = Counter()
+        self._last: dict[str, float] = {}
+
+    def read(self, group: Group) -> None:
+        """Add what was counted since the last time; what a process counted just before it died is missed."""
+        with contextlib.suppress(OSError):
+            for name, value in group.metrics().items():
+                if name.startswith(self.NAMES):
+                    before = self._last.get(name, 0.0)
+                    self.totals[name] += value - before if value >= before else value
+                    self._last[name] = value

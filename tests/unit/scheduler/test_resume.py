@@ -10,6 +10,8 @@ import random
 import pytest
 
 from common.config import Scheduler as Settings
+from scheduler.observer import Observer, Stage
+from scheduler.requests.request import Request
 from tests.unit.scheduler.test_recovery import at_work, ends_well, work
 from tests.unit.scheduler.world import World
 
@@ -215,3 +217,55 @@ def test_an_answer_to_a_call_before_a_rewind_does_not_count_as_delivered() -> No
     assert world.core.requests[request].playback.delivered == delivered
     assert request in world.holes
     ends_well(world, request)
+
+
+# What it costs --------------------------------------------------------------------------------------------------------
+
+
+class Costs(Observer):
+    def __init__(self) -> None:
+        self.frames = {"ar": 0, "vocoder": 0}
+        self.underruns: list[float] = []
+
+    def remade(self, request: Request, stage: Stage, frames: int) -> None:
+        self.frames[stage] += frames
+
+    def stood_still(self, request: Request, seconds: float) -> None:
+        self.underruns.append(seconds)
+
+
+@pytest.mark.parametrize("lost", ["ar", "vocoder", "scheduler"])
+def test_what_a_fault_costs_is_told(lost: str) -> None:
+    costs = Costs()
+    world = World(Settings(), costs)
+    world.join_ar()
+    world.join_vocoder()
+    request = world.submit([4], [40])
+    work(world, 15)
+    record = world.core.requests[request]
+    drawn, delivered, play_end = record.frames, record.playback.delivered, record.playback.play_end
+    assert play_end is not None
+    if lost == "scheduler":
+        take_over(world, request)
+        drawn, play_end = delivered, world.now  # it knows no better
+    else:
+        world.lose(next(iter(world.ar if lost == "ar" else world.vocoders)))
+    world.now = play_end + 2.0
+    (world.join_ar if lost == "ar" else world.join_vocoder)()
+    ends_well(world, request)
+    assert costs.frames == {"ar": 0 if lost == "vocoder" else drawn, "vocoder": 0 if lost == "ar" else delivered}
+    (underrun,) = costs.underruns
+    assert 2.0 <= underrun < 3.0
+
+
+def test_a_fault_that_nobody_hears_is_no_underrun() -> None:
+    costs = Costs()
+    world = World(Settings(), costs)
+    world.join_ar()
+    world.join_vocoder()
+    request = world.submit([4], [40])
+    work(world, 20)
+    world.lose(next(iter(world.ar)))
+    world.join_ar()
+    ends_well(world, request)
+    assert costs.underruns == []
