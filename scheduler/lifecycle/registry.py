@@ -43,6 +43,7 @@ class RequestRegistry:
 
     def queue(self, request: Request) -> None:
         request.number = next(self._numbers)
+        request.queued_behind = len(self.waiting)
         self.waiting.add(request)
         self._observer.queued(request)
 

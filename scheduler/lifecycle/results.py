@@ -35,7 +35,6 @@ class Results:
         """Apply a step's result, see :meth:`scheduler.core.Scheduler.step_done`."""
         step = _due_step(worker, body, codes, ended)
         self._learn_step(worker, step, body.duration, now)
-        running = len(worker.sequences)
         with_codes: list[Request] = []
         complete: list[Request] = []
         streams = self._pool.streams
@@ -64,10 +63,10 @@ class Results:
         for request in complete:
             if not request.generated:  # else it has just failed
                 self._registry.finish(request, "length")
-        _note_ends(worker, running - len(worker.sequences), now)
 
     def _learn_step(self, worker: ArWorker, step: Step, seconds: float, now: float) -> None:
         self._observer.stepped(worker, step, seconds, now)
+        worker.lengths.forget(max(0.0, step.sent - worker.answered))  # the time for which it was idle
         worker.step_seconds.add(seconds)
         worker.step_cost.add(seconds, len(step.rows), step.prompt_tokens)
         worker.pages.settle(step.number)
@@ -154,12 +153,3 @@ def _rows(codes: Array) -> list[bytes]:
     data = codes.astype(np.int16, copy=False).tobytes()
     size = len(data) // max(1, len(codes))
     return [data[begin : begin + size] for begin in range(0, len(data), size)] if data else []
-
-
-def _note_ends(worker: ArWorker, ends: int, now: float) -> None:
-    """Learn how often a slot becomes free."""
-    if ends == 0:
-        return
-    if worker.last_end is not None:
-        worker.between_ends.add((now - worker.last_end) / ends)
-    worker.last_end = now

@@ -53,9 +53,7 @@ def seconds_to_first_sound(
 ) -> float:
     """Predict the time from now to the request's first sound."""
     worker = max(ar_workers, key=lambda candidate: candidate.slots.free)
-    ahead = len(waiting) - sum(candidate.slots.free for candidate in ar_workers) + 1
-    places = sum(1 / candidate.between_ends.value for candidate in ar_workers if candidate.between_ends.value > 0)
-    for_a_place = max(0, ahead) / places if places else 0.0
+    for_a_place = seconds_to_a_place(waiting, ar_workers)
     backlog = sum(_prompt_left(sequence) for candidate in ar_workers for sequence in candidate.sequences.values())
     backlog += sum(other.prompt_tokens for other in waiting)
     prompts = (backlog / len(ar_workers) + request.prompt_tokens) / settings.prefill_budget
@@ -64,6 +62,20 @@ def seconds_to_first_sound(
     step_seconds, frame_seconds = worker.step_seconds.value, worker.frame_seconds
     frames = first_chunk(step_seconds, call, frame_seconds, settings.min_chunk, settings.max_first_chunk)
     return for_a_place + math.ceil(prompts) * step + frames * step_seconds + 2 * call
+
+
+def seconds_to_a_place(waiting: WaitingQueue, ar_workers: list[ArWorker]) -> float:
+    """Time until so many requests have ended that all that wait and one more have a slot, at least.
+
+    It follows from the lengths of finished requests and the present cost of a full step, whatever the load was before.
+    """
+    ends = len(waiting) + 1 - sum(worker.slots.free for worker in ar_workers)
+    if ends <= 0:
+        return 0.0
+    slots = sum(worker.slots.size for worker in ar_workers)
+    return max(
+        worker.lengths.at_least(ends) / slots * worker.step_cost.predict(worker.slots.size, 0) for worker in ar_workers
+    )
 
 
 def too_late(
@@ -79,15 +91,30 @@ def too_late(
     limit = request.deadline - now
     served = [stream.request for vocoder in vocoders for stream in vocoder.streams.values() if stream.request.streaming]
     silent = [
-        now - other.arrived
-        for other in (*waiting, *served)
-        if other.playback.play_end is None and other.deadline is not None
+        now - other.admitted_at
+        for other in served
+        if other.playback.play_end is None and other.deadline is not None and other.admitted_at is not None
     ]
-    if max(silent, default=0.0) > SILENT_SHARE * limit:
+    if max(silent, default=0.0) > SILENT_SHARE * limit or _queue_is_slow(waiting, now, limit, ar_workers):
         return True
     if _lowest_buffer(served, now, ar_workers[0].frame_seconds) < settings.guard_seconds:
         return True
     return seconds_to_first_sound(request, waiting, ar_workers, vocoders, settings) > limit
+
+
+def _queue_is_slow(waiting: WaitingQueue, now: float, limit: float, ar_workers: list[ArWorker]) -> bool:
+    """Whether the oldest one has waited so long that a newcomer, with more in front of it, will be late.
+
+    Places come in rounds, as many at a time as there are slots. Only while too little is known of lengths.
+    """
+    oldest = next(iter(waiting), None)
+    if oldest is None or any(worker.lengths.known for worker in ar_workers):
+        return False
+    if oldest.deadline is None or now - oldest.arrived <= SILENT_SHARE * limit:
+        return False
+    slots = sum(worker.slots.size for worker in ar_workers)
+    rounds, of_oldest = math.ceil((len(waiting) + 1) / slots), math.ceil((oldest.queued_behind + 1) / slots)
+    return (now - oldest.arrived) * rounds / of_oldest > limit
 
 
 def _prompt_left(sequence: Sequence) -> int:

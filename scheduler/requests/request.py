@@ -35,6 +35,7 @@ class Request:
         self.playback = Playback(arrived)
 
         self.number = 0  # running number in this scheduler
+        self.queued_behind = 0  # requests that waited when it arrived
         self.admitted_at: float | None = None
         self.first_frame_at: float | None = None  # when its first frame, or end, was drawn
         self.open = body.open  # more turns may come

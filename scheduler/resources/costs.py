@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 FORGETTING = 0.995  # weight of a result relative to the next one
 REFIT_EVERY = 16
 EWMA_WEIGHT = 0.1
+LENGTH_WEIGHT = 0.1
+LENGTH_HALF_LIFE = 30.0  # seconds without an end in which what is known of lengths loses half of its weight
+LEAST_LENGTHS = 3.0  # requests whose lengths must be known
+DEVIATIONS = 4.0  # of a prediction
 HANG_FACTOR = 20  # times the expected cost, after which a worker hangs
 
 
@@ -20,6 +26,38 @@ class Average:
     def add(self, seconds: float) -> None:
         self.value = seconds if not self._seen else self.value + EWMA_WEIGHT * (seconds - self.value)
         self._seen = True
+
+
+class Lengths:
+    """Mean and spread of the lengths of finished requests, in frames; recent ones weigh more."""
+
+    def __init__(self) -> None:
+        self.mean = 0.0
+        self._variance = 0.0
+        self._weight = 0.0  # number of requests that the figures stand for
+
+    def add(self, frames: int) -> None:
+        self._weight = min(self._weight + 1.0, 1 / LENGTH_WEIGHT)
+        step = 1 / self._weight
+        deviation = frames - self.mean
+        self.mean += step * deviation
+        self._variance = (1 - step) * (self._variance + step * deviation * deviation)
+
+    def forget(self, seconds: float) -> None:
+        """Time passes in which nothing was learned; after long, requests of another kind may come."""
+        self._weight *= 0.5 ** (seconds / LENGTH_HALF_LIFE)
+
+    @property
+    def known(self) -> bool:
+        """Whether enough requests have ended, not too long ago."""
+        return self._weight >= LEAST_LENGTHS
+
+    def at_least(self, requests: float) -> float:
+        """Frames that this many requests will have together, at least: all but certain, 0 if little is known."""
+        if not self.known:
+            return 0.0
+        spread = math.sqrt(self._variance) * (math.sqrt(requests) + requests / math.sqrt(self._weight))
+        return max(0.0, requests * self.mean - DEVIATIONS * spread)
 
 
 class LinearCost:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from common.messages import ArWorkerHello
 from scheduler.requests.request import Request
-from scheduler.resources.costs import HANG_FACTOR, Average, LinearCost
+from scheduler.resources.costs import HANG_FACTOR, Average, Lengths, LinearCost
 from scheduler.resources.pages import PagePool
 from scheduler.resources.prefix_cache import Node
 from scheduler.resources.slots import SlotPool
@@ -38,7 +38,7 @@ class Sequence:
         self.prefilled = len(shared) * worker.page_size  # positions of the current turn's prompt
         self.position = self.prefilled  # KV positions planned so far
         self.epoch = 0
-        self.planned = request.frames  # frames received or planned
+        self.first_frame = self.planned = request.frames  # frames received or planned
         self.last_planned_at = request.arrived
 
     @property
@@ -101,8 +101,7 @@ class ArWorker:
         self.answered = 0.0  # time of the newest result
         self.step_seconds = Average(STEP_GUESS)
         self.step_cost = LinearCost([STEP_GUESS, 0.0, 0.0])  # per row and prompt position
-        self.between_ends = Average(0.0)  # seconds from one freed slot to the next
-        self.last_end: float | None = None
+        self.lengths = Lengths()
 
     def admit(self, sequence: Sequence) -> None:
         """Begin a sequence; its prompt is to be prefilled."""
@@ -113,6 +112,7 @@ class ArWorker:
         for group in (self.sequences, self.prompts, self.decoders):
             group.pop(sequence.request.id, None)
         sequence.released = True
+        self.lengths.add(sequence.request.frames - sequence.first_frame)
         self.slots.release(sequence.lease)
         if sequence.assigned:
             self.released.append(sequence.slot)
