@@ -41,11 +41,12 @@ GENERATION = {
 def export_model(work: Path, target: Path) -> None:
     """model.safetensors, under the published names."""
     weights = {name: value for name, value in trained(work / "model.pt").items() if not name.startswith("phone_head.")}
-    stored = {_published(name): value.half().contiguous() for name, value in weights.items()}
+    stored = {published_name(name): value.half().contiguous() for name, value in weights.items()}
     save_file(stored, target / "model.safetensors", {"format": "pt"})
 
 
-def _published(name: str) -> str:
+def published_name(name: str) -> str:
+    """Name of a parameter in a published checkpoint."""
     if name.startswith("codebook_embeddings."):
         return f"audio_decoder.{name}"
     if name.startswith("fast_"):
@@ -64,11 +65,11 @@ def export_codec(work: Path, target: Path) -> None:
     quantizer.pre_module.load_state_dict(student.pre_module.state_dict())
     stored: dict[str, Tensor] = {}
     for name, weight in {**codec.decoder.state_dict(), **codec.encoder.state_dict()}.items():
-        stored.update(_codec_tensors(name, weight))
+        stored.update(codec_tensors(name, weight))
     save_file(stored, target / "codec.safetensors")
 
 
-def _codec_tensors(name: str, weight: Tensor) -> dict[str, Tensor]:
+def codec_tensors(name: str, weight: Tensor) -> dict[str, Tensor]:
     """A weight as codec.pth spells it. Those with weight norm are two tensors: w = v · g / ‖v‖."""
     stored = weight.half().contiguous()
     if name.startswith(("encoder.", "decoder.")) and name.endswith(".conv.weight"):

@@ -68,10 +68,19 @@ def write_configuration(directory: Path) -> None:
             "model_max_length": CONTEXT,
         },
         "config.json": _model_config(tokenizer.get_vocab()),
-        "codec_config.json": _codec_config(),
     }
     for name, content in files.items():
-        (directory / name).write_text(json.dumps(content, indent=2) + "\n")
+        _write(directory / name, content)
+    write_codec_configuration(directory)
+
+
+def write_codec_configuration(directory: Path) -> None:
+    """Writes codec_config.json of the recipe's codec."""
+    _write(directory / "codec_config.json", _codec_config())
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def _model_config(ids: dict[str, int]) -> dict[str, Any]:
