@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 from ar_worker.cost_executor import CostExecutor
-from ar_worker.executor import Executor
+from ar_worker.executor import CAPTURE_EXIT_CODE, CaptureError, Executor
 from ar_worker.worker import ArWorker
 from common import device_faults, gpu, mps, process
 from common.checkpoint import CheckpointError, load_model_config
 from common.config import Config, threads_per_worker, worker_names
+from common.files import write_atomically
+from common.process import Process
 from common.transport import Context
 
 log = logging.getLogger("ar_worker")
 
 
-def make_executor(config: Config) -> Executor:
+def make_executor(config: Config, graphs: bool) -> Executor:
     """The executor that the configuration names. Only the ``torch`` executor imports torch."""
     settings = config.ar_worker
     if settings.executor == "cost":
@@ -35,8 +38,26 @@ def make_executor(config: Config) -> Executor:
             threads=threads_per_worker(settings.threads, len(worker_names(config))),
             deterministic=settings.deterministic,
             native=settings.native,
+            graphs=settings.graphs and graphs,
         ),
     )
+
+
+def prepared(this: Process) -> Executor:
+    """The executor, warm. A failed capture of graphs ends the process, and its next start does without them."""
+    marker = this.run_dir / f"{this.name}.no-graphs"
+    if marker.exists():
+        log.warning("frames run without graphs: their capture failed", extra={"cause": marker.read_text()})
+    executor = make_executor(this.config, not marker.exists())
+    try:
+        executor.warm_up()
+    except CaptureError as error:
+        write_atomically(marker, str(error).encode())
+        log.critical("ends, to start again without graphs", exc_info=error)
+        if device_faults.classify(error) is None:
+            os._exit(CAPTURE_EXIT_CODE)  # an orderly end may hang where a capture has failed
+        raise
+    return executor
 
 
 def main() -> int:
@@ -46,12 +67,11 @@ def main() -> int:
     try:
         with device_faults.watched(this):
             model = load_model_config(this.config.model_dir)
-            executor = make_executor(this.config)
+            executor = prepared(this)
             log.info(
                 "model loaded",
                 extra={"memory_bytes": executor.memory_bytes, "slots": settings.slots, "frames": executor.frame_path},
             )
-            executor.warm_up()
     except CheckpointError as error:
         log.error("can't load the model: %s", error)
         return 1

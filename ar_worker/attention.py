@@ -72,20 +72,20 @@ def decode_group(rows: slice, pages: Tensor, positions: Tensor, page_size: int, 
     return DecodeGroup(rows, pages.flatten(), mask[:, None, None])
 
 
-def decode_attention(q: Tensor, kv: Tensor, groups: Sequence[DecodeGroup], page_size: int) -> Tensor:
+def decode_attention(q: Tensor, kv: Tensor, groups: Sequence[DecodeGroup], page_size: int, out: Tensor) -> Tensor:
     """Attention of one query per row over its pages.
 
     Args:
         q: [B, heads, head_dim], rotated.
         kv: [2 * kv_heads, positions, head_dim], one layer of the pool.
-        groups: cover the rows that count; others come out as zeros.
+        groups: the rows that count.
+        out: [B, heads * head_dim], takes the groups' rows and keeps the others.
 
     Returns:
-        [B, heads * head_dim].
+        [B, heads * head_dim], perhaps ``out``.
     """
     if len(groups) == 1 and groups[0].rows == slice(0, len(q)):
         return _decode_group(q, kv, groups[0], page_size)
-    out = q.new_zeros(len(q), q.shape[1] * q.shape[2])
     for group in groups:
         out[group.rows] = _decode_group(q[group.rows], kv, group, page_size)
     return out
@@ -98,3 +98,22 @@ def _decode_group(q: Tensor, kv: Tensor, group: DecodeGroup, page_size: int) -> 
     gathered = paged.index_select(1, group.pages).view(2 * kv_heads, rows, keys, head_dim)
     k, v = gathered.view(2, kv_heads, rows, keys, head_dim).transpose(1, 2)
     return unfold_heads(F.scaled_dot_product_attention(fold_heads(q, rows, kv_heads), k, v, attn_mask=group.mask), 1)
+
+
+def paged_decode(q: Tensor, kv: Tensor, pages: Tensor, slots: Tensor, positions: Tensor, page_size: int) -> Tensor:
+    """Attention of one query per row over its pages, of the same shapes for any length: what a graph captures.
+
+    This twin of the kernel reads every page of the table, so it is for small tables only.
+
+    Args:
+        q: [B, heads, head_dim], rotated.
+        kv: [2 * kv_heads, positions, head_dim], one layer of the pool.
+        pages: int32 [slots, width], the page table.
+        slots: int64 [B], of the rows.
+        positions: int64 [B], each row's own; it attends to this one and those before.
+
+    Returns:
+        [B, heads * head_dim].
+    """
+    group = decode_group(slice(0, len(q)), pages.index_select(0, slots), positions, page_size, q.dtype)
+    return _decode_group(q, kv, group, page_size)

@@ -5,11 +5,15 @@ One small interface, so that the order of copies and events can be tested with a
 
 from __future__ import annotations
 
+import gc
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+WARM_UPS = 2
 
 
 class Pending(Protocol):
@@ -36,6 +40,13 @@ class Device(Protocol):
 
     def copy_in(self, host: Tensor, device: Tensor) -> None:
         """Copy before what is computed from now on."""
+
+    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
+        """Record what ``run`` launches, on the same memory; the result launches it again.
+
+        Raises:
+            RuntimeError: it can't be captured, or fails.
+        """
 
     def copy_out(self, begun: object, device: Tensor, host: Tensor) -> Pending:
         """Copy after what was computed so far; ``begun`` is what :meth:`begin` returned for the step."""
@@ -68,6 +79,10 @@ class HostDevice:
     def copy_in(self, host: Tensor, device: Tensor) -> None:
         pass
 
+    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
+        run()
+        return run
+
     def copy_out(self, begun: object, device: Tensor, host: Tensor) -> Pending:
         assert isinstance(begun, float)
         return _Done(time.perf_counter() - begun)
@@ -89,7 +104,8 @@ class CudaDevice:
 
     def __init__(self, device: torch.device) -> None:
         self.torch = device
-        self._copies = torch.cuda.Stream(device)
+        self._copies, self._captures = torch.cuda.Stream(device), torch.cuda.Stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
 
     def buffers(self, count: int, size: int) -> list[tuple[Tensor, Tensor]]:
         device = torch.zeros(size, dtype=torch.uint8, device=self.torch)
@@ -105,6 +121,19 @@ class CudaDevice:
 
     def copy_in(self, host: Tensor, device: Tensor) -> None:
         device.copy_(host, non_blocking=True)
+
+    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
+        """All captures are on one stream and share one pool. The runs before it load what is loaded at first use."""
+        self._captures.wait_stream(torch.cuda.current_stream(self.torch))
+        with torch.cuda.stream(self._captures):
+            for _ in range(WARM_UPS):
+                run()
+        self._captures.synchronize()
+        gc.collect()  # memory must not be freed during a capture
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, self._pool, self._captures, capture_error_mode="thread_local"):
+            run()
+        return graph.replay
 
     def copy_out(self, begun: object, device: Tensor, host: Tensor) -> Pending:
         assert isinstance(begun, torch.cuda.Event)

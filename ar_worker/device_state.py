@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ar_worker.sampling import LEAST_TEMPERATURE, MOST_RANKS, Filter, mixed_seed, rank_limits
+from ar_worker.sampling import LEAST_TEMPERATURE, MOST_RANKS, Filter, FrameParams, mixed_seed, rank_limits
 from ar_worker.slot_table import Limits
 from ar_worker.step_inputs import Put
 from common.messages import PROMPT_ROWS, REPETITION_WINDOW, Array, Assign, Prefill, Sampling, StepPlan
@@ -50,17 +50,6 @@ class Taken(NamedTuple):
         return self.counts[:, 1]
 
 
-class FrameParams(NamedTuple):
-    """Sampling of a frame, one row each: the main token, its second draw where it repeats itself, and the codes."""
-
-    slow: Filter
-    again: Filter
-    fast: Filter
-    window: Tensor  # int64 [B, 10], recent main tokens
-    checked: Tensor  # bool [B], whether the window is consulted
-    ranks: int  # candidates to look at, see ranks_needed
-
-
 class DeviceState:
     """Page table, lengths, sampling parameters, repetition window and last frame of each slot.
 
@@ -76,7 +65,7 @@ class DeviceState:
         self.hidden = hidden
         self.pages = torch.full((slots + 1, width), limits.pages, dtype=torch.int32, device=device)
         self.table = torch.zeros(slots + 1, _LAST.stop, dtype=torch.int64, device=device)
-        self.temperatures = torch.ones(slots + 1, 2, device=device)  # slow, fast
+        self.temperatures = torch.ones(slots + 1, 3, device=device)  # of the draws: slow, slow again, fast
         self.limits = torch.ones(slots + 1, 3, MOST_RANKS, device=device)  # of the draws: slow, slow again, fast
 
     # Changes that a plan makes ---------------------------------------------------------------------------------------
@@ -99,10 +88,10 @@ class DeviceState:
         """Starts new sequences."""
         rows = np.zeros((len(items), _LAST.stop), np.int64)
         rows[:, _SEED] = [mixed_seed(item.sampling.seed) for item in items]
-        pairs = [_temperatures(item.sampling) for item in items]
-        kept = [_limits(item.sampling, pair) for item, pair in zip(items, pairs, strict=True)]
+        temperatures_of = [_temperatures(item.sampling) for item in items]
+        kept = [_limits(item.sampling) for item in items]
         slots, table = put(np.array([item.slot for item in items], np.int64)), put(rows)
-        temperatures = put(np.maximum(np.array(pairs, np.float32), np.float32(LEAST_TEMPERATURE)))
+        temperatures = put(np.maximum(np.array(temperatures_of, np.float32), np.float32(LEAST_TEMPERATURE)))
         bounds = put(torch.stack(kept).numpy())
 
         def apply() -> None:
@@ -140,12 +129,11 @@ class DeviceState:
 
     def params(self, rows: FrameRows, taken: Taken, ranks: int) -> FrameParams:
         """Sampling parameters of the next frame, for ``ranks`` candidates."""
-        slow_temperature, fast_temperature = self.temperatures.index_select(0, rows.slots).split(1, 1)
-        slow, again, fast = self.limits[..., :ranks].index_select(0, rows.slots).unbind(1)
+        temperatures = self.temperatures.index_select(0, rows.slots)
+        bounds = self.limits[..., :ranks].index_select(0, rows.slots)
         return FrameParams(
-            Filter(slow_temperature, slow),
-            Filter(REPETITION_TEMPERATURE, again),
-            Filter(fast_temperature, fast),
+            Filter(temperatures[:, :2, None], bounds[:, :2]),
+            Filter(temperatures[:, 2:], bounds[:, 2]),
             taken.window,
             ~rows.begins,
             ranks,
@@ -166,14 +154,15 @@ class DeviceState:
         return frames
 
 
-def _temperatures(sampling: Sampling) -> tuple[float, float]:
-    """Slow and fast; greedy is greedy for both."""
-    return sampling.temperature, sampling.fast_temperature if sampling.temperature > 0 else 0.0
+def _temperatures(sampling: Sampling) -> tuple[float, float, float]:
+    """Of the draws slow, slow again, and fast; greedy is greedy for both stacks."""
+    fast = sampling.fast_temperature if sampling.temperature > 0 else 0.0
+    return sampling.temperature, REPETITION_TEMPERATURE, fast
 
 
-def _limits(sampling: Sampling, temperatures: tuple[float, float]) -> Tensor:
+def _limits(sampling: Sampling) -> Tensor:
     """Of the draws slow, slow again, and fast; a greedy one keeps the best only. float32 [3, MOST_RANKS]"""
-    slow, fast = temperatures
+    slow, _, fast = _temperatures(sampling)
     top_k = torch.tensor([1 if t == 0 else sampling.top_k for t in (slow, slow, fast)])
     top_p = torch.tensor([sampling.top_p, REPETITION_TOP_P, sampling.top_p])
     return rank_limits(top_p[:, None], top_k[:, None], MOST_RANKS)

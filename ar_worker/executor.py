@@ -7,6 +7,13 @@ from typing import Any, NamedTuple, Protocol
 
 from common.messages import Array, StepPlan
 
+CAPTURE_EXIT_CODE = 91
+"""Exit code of a worker whose capture failed."""
+
+
+class CaptureError(RuntimeError):
+    """A graph can't be captured. The device may be unusable in this process from then on."""
+
 
 class StepOutput(NamedTuple):
     """Result of a step. Rows: prefills with ``sample`` in the plan's order, then the decodes in order."""
@@ -36,7 +43,11 @@ class Executor(Protocol):
         """How frames run: ``graph`` (CUDA graphs), ``eager`` (PyTorch), ``native`` (C++) or ``cost``."""
 
     def warm_up(self) -> None:
-        """Run what a first step would be slow at. Call before the first plan; leaves no trace."""
+        """Run what a first step would be slow at. Call before the first plan; leaves no trace.
+
+        Raises:
+            CaptureError: a graph can't be captured.
+        """
 
     def launch(self, plan: StepPlan, arrays: Sequence[Array], arrived: float = 0.0) -> Any:
         """Begin a plan with its arrays, as described at :class:`StepPlan`; returns its ticket.

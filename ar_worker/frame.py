@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ar_worker.device_state import DeviceState, FrameParams, FrameRows
+from ar_worker.device_state import DeviceState, FrameRows
 from ar_worker.model import Attend, DualAr, FrameAttention
-from ar_worker.sampling import Noise, Uniforms, draw, rank
+from ar_worker.sampling import FrameParams, Noise, Uniforms
 
 
 def decode_frame(
@@ -47,31 +47,16 @@ def draw_frame(
     codes are drawn from the whole codebook, even where the codec knows fewer.
     """
     logits, hidden = model.head(x)
-    token = draw_token(model, logits, params, uniforms)
-    config = model.config
+    config, ops = model.config, model.ops
+    token = ops.draw_token(logits, model.candidates, config.im_end_id, params, uniforms)
     code = (token - config.semantic_begin_id).clamp_(0, config.codebook_size - 1)
     attend = attend or model.frame_attention(x.shape[0])
     attend.restart()
     columns = [token, code]
     logits = model.fast_first(hidden, code, attend)
     for codebook in range(1, config.num_codebooks):
-        ranked = rank(logits, params.ranks)
-        code = draw(ranked, params.fast, uniforms(ranked.ids, codebook, 0))
+        code = ops.draw_code(logits, codebook, params, uniforms)
         columns.append(code)
         if codebook < config.num_codebooks - 1:
             logits = model.fast_next(code, attend)
     return torch.stack(columns, 1)
-
-
-def draw_token(model: DualAr, logits: Tensor, params: FrameParams, uniforms: Uniforms) -> Tensor:
-    """The main token of each row, int64 [B], from candidate logits [B, n].
-
-    A semantic token that stands in the window is replaced by a second draw, which is not checked.
-    """
-    ranked = rank(logits, params.ranks)
-    ranked = ranked._replace(ids=model.candidates.take(ranked.ids))
-    token = draw(ranked, params.slow, uniforms(ranked.ids, 0, 0))
-    other = draw(ranked, params.again, uniforms(ranked.ids, 0, 1))
-    repeated = (params.window == token[:, None]).any(1)
-    repeated.logical_and_(params.checked).logical_and_(token != model.config.im_end_id)
-    return torch.where(repeated, other, token)

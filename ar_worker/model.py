@@ -12,17 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ar_worker.attention import causal_mask, fold_heads, unfold_heads
-from ar_worker.ops import (
-    FrameTables,
-    HeadNorm,
-    add_rms_norm,
-    embed_frame,
-    fast_attention,
-    qk_norm_rope,
-    rms_norm,
-    swiglu,
-)
+from ar_worker.ops import EAGER, FrameTables, HeadNorm, Ops, rms_norm
 from ar_worker.rows import RowPolicy
 from ar_worker.weights import DualArWeights, LayerWeights
 from common.checkpoint import ModelConfig, StackConfig
@@ -42,10 +32,12 @@ def rotary_table(positions: int, head_dim: int, base: float, device: torch.devic
 class Stack:
     """Transformer blocks: pre-norm attention and SwiGLU, both residual."""
 
-    def __init__(self, config: StackConfig, layers: Sequence[LayerWeights], rows: RowPolicy) -> None:
-        self._config, self._layers, self._rows = config, layers, rows
+    def __init__(self, config: StackConfig, layers: Sequence[LayerWeights], rows: RowPolicy, ops: Ops) -> None:
+        self._config, self._layers, self._rows, self._ops = config, layers, rows, ops
         self.qk_weights = [self._qk_weight(layer) for layer in layers]
-        self.eps = torch.tensor([config.norm_eps], device=layers[0].wqkv.device)
+        self.eps = config.norm_eps
+        # On CUDA the addition is part of the next norm; in bf16 the product is rounded before it, as in the original.
+        self._add_in_product = layers[0].wqkv.device.type == "cpu" and layers[0].wqkv.dtype == torch.float32
 
     def __call__(self, x: Tensor, rotation: Tensor, attend: Attend, first: Tensor | None = None) -> Tensor:
         """x [rows, dim] through all blocks (no final norm).
@@ -53,22 +45,32 @@ class Stack:
         ``rotation`` complex [rows or 1, 1, head_dim / 2]. ``first``: what :meth:`project` gives for x, where that is
         known.
         """
-        eps, linear, delta = self.eps, self._rows.linear, None
+        eps, linear, ops = self.eps, self._rows.linear, self._ops
+        delta: Tensor | None = None
         for index, layer in enumerate(self._layers):
             if first is None or index:
-                normed, x = add_rms_norm(x, delta, layer.attention_norm, eps)
+                normed, x = ops.add_rms_norm(x, delta, layer.attention_norm, eps)
                 qkv = self._project(normed, layer)
             else:
                 qkv = first
             attended = attend(index, qkv, HeadNorm(self.qk_weights[index], eps, rotation))
-            normed, x = add_rms_norm(x, linear(attended, layer.wo, layer.wo_bias), layer.ffn_norm, eps)
-            delta = linear(swiglu(linear(normed, layer.w13)), layer.w2)
+            x, delta = self._product(x, attended, layer.wo, layer.wo_bias)
+            normed, x = ops.add_rms_norm(x, delta, layer.ffn_norm, eps)
+            x, delta = self._product(x, ops.swiglu(linear(normed, layer.w13)), layer.w2)
         return x if delta is None else delta.add_(x)
 
     def project(self, x: Tensor) -> Tensor:
         """Queries, keys and values of the first block, [rows, heads + 2 * kv_heads, head_dim]."""
         layer = self._layers[0]
         return self._project(rms_norm(x, layer.attention_norm, self.eps), layer)
+
+    def _product(
+        self, x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The residual x and what is still to be added to it: y times weight, plus bias."""
+        if self._add_in_product:
+            return torch.addmm(x if bias is None else x + bias, y, weight), None
+        return x, self._rows.linear(y, weight, bias)
 
     def _project(self, normed: Tensor, layer: LayerWeights) -> Tensor:
         return self._rows.linear(normed, layer.wqkv, layer.wqkv_bias).view(len(normed), -1, self._config.head_dim)
@@ -88,9 +90,9 @@ class FrameAttention:
         kv: room for keys and values, ``[layers, batch, 2 * kv_heads, codebooks, head_dim]``; needs no initial value.
     """
 
-    def __init__(self, kv: Tensor) -> None:
+    def __init__(self, kv: Tensor, ops: Ops) -> None:
         self.positions = range(0)
-        self._batch, self._kv_heads = kv.shape[1], kv.shape[2] // 2
+        self._attend = ops.fast_attention
         self._layers = kv.unbind(0)
 
     def restart(self) -> None:
@@ -103,28 +105,18 @@ class FrameAttention:
 
     def __call__(self, layer: int, qkv: Tensor, norm: HeadNorm) -> Tensor:
         """See :data:`Attend`; rows are batch * length."""
-        qk_norm_rope(qkv, self._kv_heads, norm)
-        if len(self.positions) == 1:
-            return fast_attention(qkv, self._layers[layer], self.positions.start)
-        return self._first(self._layers[layer], qkv)
-
-    def _first(self, kv: Tensor, qkv: Tensor) -> Tensor:
-        length, heads = len(self.positions), qkv.shape[1] - 2 * self._kv_heads
-        kv[:, :, :length] = qkv[:, heads:].unflatten(0, (self._batch, length)).transpose(1, 2)
-        keys, values = kv.narrow(2, 0, length).chunk(2, 1)
-        at = torch.arange(length, device=qkv.device)[None]
-        mask = causal_mask(at, length, heads // self._kv_heads, qkv.dtype)
-        q = fold_heads(qkv[:, :heads], self._batch, self._kv_heads)
-        return unfold_heads(F.scaled_dot_product_attention(q, keys, values, attn_mask=mask), length)
+        return self._attend(qkv, norm, self._layers[layer], self.positions.start)
 
 
 class DualAr:
     """The model. ``positions`` is how many positions a sequence may have."""
 
-    def __init__(self, config: ModelConfig, weights: DualArWeights, rows: RowPolicy, positions: int) -> None:
-        self.config, self.weights, self._rows = config, weights, rows
-        self._slow = Stack(config.slow, weights.slow, rows)
-        self._fast = Stack(config.fast, weights.fast, rows)
+    def __init__(
+        self, config: ModelConfig, weights: DualArWeights, rows: RowPolicy, positions: int, ops: Ops = EAGER
+    ) -> None:
+        self.config, self.weights, self.ops, self._rows = config, weights, ops, rows
+        self._slow = Stack(config.slow, weights.slow, rows, ops)
+        self._fast = Stack(config.fast, weights.fast, rows, ops)
         self.fast_projected = self._fast.project(weights.fast_embeddings)
         """What the first block of the fast stack projects of each code, [codebook_size, heads, head_dim]."""
         device = weights.embeddings.device
@@ -161,23 +153,23 @@ class DualAr:
 
     def embed(self, frames: Tensor) -> Tensor:
         """frames int64 [N, 11], a token and its ten codes (zeros on text): [N, dim]."""
-        return embed_frame(frames, self.tables)
+        return self.ops.embed_frame(frames, self.tables)
 
     def slow(self, x: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """Embedded rows x [N, dim] at ``positions`` [N] through the slow stack: [N, dim], before the final norm."""
         return self._slow(x, self.slow_rotation.index_select(0, positions).unsqueeze(1), attend)
 
     def head(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Slow output x [B, dim]: logits float32 [B, candidates], and what the fast stack is given [B, dim]."""
-        normed = rms_norm(x, self.weights.slow_norm, self._slow.eps)
-        logits = self._rows.linear(normed, self.weights.head).float()
+        """Slow output x [B, dim]: logits [B, candidates], and what the fast stack is given [B, dim]."""
+        normed, _ = self.ops.add_rms_norm(x, None, self.weights.slow_norm, self._slow.eps)
+        logits = self._rows.linear(normed, self.weights.head)
         return logits, normed if self.config.norm_fastlayer_input else x
 
     def frame_attention(self, batch: int) -> FrameAttention:
         """What the passes of the fast stack over one frame of ``batch`` rows attend by."""
         config, table = self.config.fast, self.weights.fast_embeddings
         shape = (config.n_layer, batch, 2 * config.n_kv_head, self.config.num_codebooks, config.head_dim)
-        return FrameAttention(torch.empty(shape, dtype=table.dtype, device=table.device))
+        return FrameAttention(torch.empty(shape, dtype=table.dtype, device=table.device), self.ops)
 
     def fast_first(self, hidden: Tensor, code: Tensor, attend: FrameAttention) -> Tensor:
         """Positions 0 (``hidden`` [B, dim]) and 1 (``code`` int64 [B] of codebook 0): logits of codebook 1."""
@@ -187,7 +179,7 @@ class DualAr:
         return self._fast_pass(x.flatten(0, 1), 2, attend)
 
     def fast_next(self, code: Tensor, attend: FrameAttention) -> Tensor:
-        """The next position (``code`` int64 [B] of its codebook): logits float32 [B, codebook_size] of the codebook
+        """The next position (``code`` int64 [B] of its codebook): logits [B, codebook_size] of the codebook
         after it."""
         x = self.weights.fast_embeddings.index_select(0, code)
         return self._fast_pass(x, 1, attend, self.fast_projected.index_select(0, code))
@@ -199,5 +191,5 @@ class DualAr:
         if length > 1:
             rotation = rotation.repeat(len(x) // length, 1, 1)
         x = self._fast(x, rotation, attend, first)[length - 1 :: length]
-        x = rms_norm(x, self.weights.fast_norm, self._fast.eps)
-        return self._rows.linear(x, self.weights.fast_output).float()
+        x, _ = self.ops.add_rms_norm(x, None, self.weights.fast_norm, self._fast.eps)
+        return self._rows.linear(x, self.weights.fast_output)

@@ -7,20 +7,23 @@ q/k norms once.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ar_worker.attention import fold_heads, unfold_heads
+from ar_worker.attention import causal_mask, fold_heads, paged_decode, unfold_heads
+from ar_worker.sampling import FrameParams, Uniforms, draw_code, draw_token
 
 
 class HeadNorm(NamedTuple):
     """Norm of the q and k heads, and their rotation."""
 
     weight: Tensor | None  # fp32 [heads + kv_heads, head_dim]; None: no norm
-    eps: Tensor  # fp32 [1]
+    eps: float
     rotation: Tensor  # complex64 [rows or 1, 1, head_dim / 2]
 
 
@@ -46,19 +49,28 @@ def embed_frame(frames: Tensor, tables: FrameTables) -> Tensor:
     return torch.where((tokens >= first).logical_and_(tokens <= last), audio, text)
 
 
-def inverse_rms(x: Tensor, eps: Tensor) -> Tensor:
-    """1 / sqrt(mean(x^2) + eps) over the last dimension, which is kept; x in fp32, eps fp32 [1]."""
+@lru_cache(maxsize=32)
+def _constant(value: float, device: torch.device) -> Tensor:
+    return torch.full((1,), value, device=device)
+
+
+def normalized(x: Tensor, eps: float) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) over the last dimension; x in fp32.
+
+    Computed as x * sqrt(n) / hypot(|x|, sqrt(n * eps)), which takes fewer operations.
+    """
+    n = x.shape[-1]
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return torch.addcmul(eps, norm, norm, value=1 / x.shape[-1]).rsqrt_()
+    length = torch.hypot(norm, _constant(math.sqrt(n * eps), x.device))
+    return torch.addcdiv(_constant(0.0, x.device), x, length, value=math.sqrt(n))
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: Tensor) -> Tensor:
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """RMSNorm that rounds the normalised value to x's type before the weight is applied."""
-    wide = x.float()
-    return (wide * inverse_rms(wide, eps)).to(x.dtype).mul_(weight)
+    return normalized(x.float(), eps).to(x.dtype).mul_(weight)
 
 
-def add_rms_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
+def add_rms_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """RMSNorm of ``x + delta``, and that sum. ``delta`` [N, dim] is overwritten; None: nothing to add."""
     total = x if delta is None else delta.add_(x)
     return rms_norm(total, weight, eps), total
@@ -68,8 +80,7 @@ def qk_norm_rope(qkv: Tensor, kv_heads: int, norm: HeadNorm) -> None:
     """Normalise and rotate q and k of qkv [N, heads + 2 * kv_heads, head_dim], in place."""
     qk = qkv[:, : qkv.shape[1] - kv_heads]
     if norm.weight is not None:
-        wide = qk.float()
-        torch.mul(wide * inverse_rms(wide, norm.eps), norm.weight, out=qk)
+        torch.mul(normalized(qk.float(), norm.eps), norm.weight, out=qk)
     wide = qk.float()  # of an fp32 tensor: itself
     torch.view_as_complex(wide.unflatten(-1, (-1, 2))).mul_(norm.rotation)
     if wide is not qk:
@@ -97,19 +108,39 @@ def swiglu(x: Tensor) -> Tensor:
     return F.silu(gate).mul_(up)
 
 
-def fast_attention(qkv: Tensor, kv: Tensor, position: int) -> Tensor:
-    """Attention of one position within a frame; writes its key and value first.
+def fast_attention(qkv: Tensor, norm: HeadNorm, kv: Tensor, start: int) -> Tensor:
+    """Causal attention of the next positions within a frame: norm and rotation, then writing of keys and values first.
 
     Args:
-        qkv: [B, heads + 2 * kv_heads, head_dim], rotated.
-        kv: [B, 2 * kv_heads, codebooks, head_dim], filled before ``position``; what lies behind is not read.
+        qkv: [B * length, heads + 2 * kv_heads, head_dim], positions ``start`` and following; more than one only from 0.
+        kv: [B, 2 * kv_heads, codebooks, head_dim], filled before ``start``; what lies behind is not read.
 
     Returns:
-        [B, heads * head_dim].
+        [B * length, heads * head_dim].
     """
     batch, kv_heads = kv.shape[0], kv.shape[1] // 2
-    heads = qkv.shape[1] - 2 * kv_heads
-    kv.select(2, position).copy_(qkv[:, heads:])
-    keys, values = kv.narrow(2, 0, position + 1).chunk(2, 1)
+    length, heads = qkv.shape[0] // batch, qkv.shape[1] - 2 * kv_heads
+    qk_norm_rope(qkv, kv_heads, norm)
+    kv[:, :, start : start + length] = qkv[:, heads:].unflatten(0, (batch, length)).transpose(1, 2)
+    keys, values = kv.narrow(2, 0, start + length).chunk(2, 1)
+    mask = None
+    if length > 1:
+        mask = causal_mask(torch.arange(length, device=qkv.device)[None], length, heads // kv_heads, qkv.dtype)
     q = fold_heads(qkv[:, :heads], batch, kv_heads)
-    return unfold_heads(F.scaled_dot_product_attention(q, keys, values), 1)
+    return unfold_heads(F.scaled_dot_product_attention(q, keys, values, attn_mask=mask), length)
+
+
+class Ops(NamedTuple):
+    """The functions that a frame on CUDA runs as kernels, of the same signatures as their eager twins."""
+
+    embed_frame: Callable[[Tensor, FrameTables], Tensor] = embed_frame
+    add_rms_norm: Callable[[Tensor, Tensor | None, Tensor, float], tuple[Tensor, Tensor]] = add_rms_norm
+    qk_norm_rope_write: Callable[[Tensor, HeadNorm, Tensor, Tensor], None] = qk_norm_rope_write
+    paged_decode: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, int], Tensor] = paged_decode
+    swiglu: Callable[[Tensor], Tensor] = swiglu
+    fast_attention: Callable[[Tensor, HeadNorm, Tensor, int], Tensor] = fast_attention
+    draw_token: Callable[[Tensor, Tensor, int, FrameParams, Uniforms], Tensor] = draw_token
+    draw_code: Callable[[Tensor, int, FrameParams, Uniforms], Tensor] = draw_code
+
+
+EAGER = Ops()

@@ -29,6 +29,10 @@ class RowPolicy:
             return cls(CPU_ROWS_PER_THREAD * threads)
         return cls(DETERMINISTIC_TILE, DETERMINISTIC_TILE) if deterministic else cls(1)
 
+    def buckets(self, slots: int) -> list[int]:
+        """The sizes of all frames of up to ``slots`` rows."""
+        return sorted({self.bucket(rows) for rows in range(1, slots + 1)})
+
     def bucket(self, rows: int) -> int:
         """Rows of the frame in which ``rows`` rows are drawn."""
         if self.multiple > 1:

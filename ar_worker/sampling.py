@@ -24,8 +24,11 @@ _DRAWS = 2
 class Uniforms(Protocol):
     """Where the uniform noise of a step's rows comes from."""
 
-    def __call__(self, ids: Tensor, codebook: int, draw: int) -> Tensor:
-        """Noise in (0, 1) for the candidates ``ids`` int64 [B, K] of a codebook, for its draw number ``draw``."""
+    def main(self, ids: Tensor) -> Tensor:
+        """Noise in (0, 1) for both draws of the main token from candidates ``ids`` int64 [B, K]: [B, 2, K]."""
+
+    def code(self, ids: Tensor, codebook: int) -> Tensor:
+        """Noise in (0, 1) for the draw of a codebook's code from candidates ``ids`` int64 [B, K]: [B, K]."""
 
 
 class Ranked(NamedTuple):
@@ -39,8 +42,18 @@ class Ranked(NamedTuple):
 class Filter(NamedTuple):
     """Parameters of a draw. A candidate is kept if its mass is within its rank's limit, see :func:`rank_limits`."""
 
-    temperature: Tensor | float  # [B, 1], or the same for all rows
-    limits: Tensor  # float32 [B, K] or longer, or of one row for all
+    temperature: Tensor | float  # [..., 1], or the same for all rows
+    limits: Tensor  # float32 [..., K] or longer, or of one row for all
+
+
+class FrameParams(NamedTuple):
+    """Sampling of a frame, one row each."""
+
+    main: Filter  # [B, 2, ...], of the main token and of its second draw where it repeats itself
+    code: Filter  # [B, ...]
+    window: Tensor  # int64 [B, 10], recent main tokens
+    checked: Tensor  # bool [B], whether the window is consulted
+    ranks: int  # candidates to look at, see ranks_needed
 
 
 def ranks_needed(top_k: int) -> int:
@@ -70,15 +83,35 @@ def rank(logits: Tensor, ranks: int) -> Ranked:
 
 
 def weights(ranked: Ranked, params: Filter) -> Tensor:
-    """Unnormalised probabilities float32 [B, K]: 0 for what the filter drops. The temperature acts on what is left."""
-    kept = ranked.mass <= params.limits[:, : ranked.mass.shape[1]]
+    """Unnormalised probabilities float32 [..., K]: 0 for what the filter drops. The temperature acts on the rest."""
+    kept = ranked.mass <= params.limits[..., : ranked.mass.shape[-1]]
     return (ranked.logits / params.temperature).exp_().mul_(kept)
 
 
 def draw(ranked: Ranked, params: Filter, uniform: Tensor) -> Tensor:
-    """One index into the logits per row, int64 [B]. ``uniform`` [B, K]: the noise of the ranked candidates."""
+    """One of the ranked ids per row, int64 [...]. ``uniform`` [..., K]: the noise of the candidates."""
     best = uniform.log().div_(weights(ranked, params)).argmax(-1, keepdim=True)
-    return ranked.ids.gather(-1, best)[:, 0]
+    return ranked.ids.gather(-1, best).squeeze(-1)
+
+
+def draw_token(logits: Tensor, ids: Tensor, im_end_id: int, params: FrameParams, uniforms: Uniforms) -> Tensor:
+    """The main token of each row, int64 [B], from candidate logits [B, n] of the tokens ``ids`` [n].
+
+    A semantic token that stands in the window is replaced by a second draw, which is not checked.
+    """
+    ranked = rank(logits.float(), params.ranks)
+    tokens = ids.take(ranked.ids)
+    twice = Ranked(tokens[:, None].expand(-1, 2, -1), ranked.logits[:, None], ranked.mass[:, None])
+    token, other = draw(twice, params.main, uniforms.main(tokens)).unbind(1)
+    repeated = (params.window == token[:, None]).any(1)
+    repeated.logical_and_(params.checked).logical_and_(token != im_end_id)
+    return torch.where(repeated, other, token)
+
+
+def draw_code(logits: Tensor, codebook: int, params: FrameParams, uniforms: Uniforms) -> Tensor:
+    """The code of each row for a codebook from 1 on, int64 [B], from logits [B, codebook_size]."""
+    ranked = rank(logits.float(), params.ranks)
+    return draw(ranked, params.code, uniforms.code(ranked.ids, codebook))
 
 
 @lru_cache(maxsize=64)
@@ -133,7 +166,16 @@ class Noise:
         """int64 [B, 2 * codebooks], of each codebook's draws."""
         self._columns = self.keys.split(1, 1)
 
-    def __call__(self, ids: Tensor, codebook: int, draw: int) -> Tensor:
-        """float64 [B, K], of 52 random bits and a half, so never 0 or 1."""
-        bits = _shift(_mix(torch.add(self._columns[codebook * _DRAWS + draw], ids, alpha=_GOLDEN)), 12)
+    def main(self, ids: Tensor) -> Tensor:
+        """See :class:`Uniforms`."""
+        return self._uniform(self.keys[:, :_DRAWS, None], ids[:, None])
+
+    def code(self, ids: Tensor, codebook: int) -> Tensor:
+        """See :class:`Uniforms`."""
+        return self._uniform(self._columns[codebook * _DRAWS], ids)
+
+    @staticmethod
+    def _uniform(keys: Tensor, ids: Tensor) -> Tensor:
+        """float64, of 52 random bits and a half, so never 0 or 1."""
+        bits = _shift(_mix(torch.add(keys, ids, alpha=_GOLDEN)), 12)
         return torch.add(_half_step(ids.device), bits, alpha=2.0**-52)

@@ -11,13 +11,15 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ar_worker.device import Pending, choose_device
+from ar_worker.device import Device, Pending, choose_device
 from ar_worker.device_state import Change, DeviceState
 from ar_worker.executor import StepOutput
+from ar_worker.graphs import GRAPH_RANKS, FrameGraphs
 from ar_worker.model import DualAr
 from ar_worker.native.binding import NativeError, NativeFrame
 from ar_worker.native.build import BuildError, library
 from ar_worker.native.check import differences
+from ar_worker.ops import EAGER, Ops
 from ar_worker.prefill import PrefillAttention, span_inputs
 from ar_worker.rows import RowPolicy
 from ar_worker.runner import FrameRunner, KvPool
@@ -43,7 +45,7 @@ class ExecutorSettings:
 
     ``auto``: CUDA where there is one, fp32 on the CPU and bf16 on CUDA. ``deterministic``: on CUDA, slower products
     whose results don't depend on the batch (on the CPU they never do). ``max_prefill_tokens`` is per step. ``native``:
-    frames run in C++ where that is possible.
+    frames run in C++ where that is possible. ``graphs``: frames are captured where the device has kernels for that.
     """
 
     device: str
@@ -55,6 +57,7 @@ class ExecutorSettings:
     threads: int
     deterministic: bool
     native: bool = True
+    graphs: bool = True
 
 
 @dataclass(frozen=True)
@@ -73,24 +76,30 @@ class TorchExecutor:
         CheckpointError: the checkpoint can't be used.
     """
 
-    def __init__(self, directory: Path, settings: ExecutorSettings) -> None:
+    def __init__(
+        self, directory: Path, settings: ExecutorSettings, device: Device | None = None, ops: Ops | None = None
+    ) -> None:
+        """``device`` and ``ops``: instead of those that the settings choose."""
         torch.set_num_threads(settings.threads)
         config = load_model_config(directory)
         self.limits = Limits(settings.slots, settings.pages, settings.page_size, settings.max_prefill_tokens, config)
-        self._device = choose_device(settings.device)
-        device = self._device.torch
-        dtype = DTYPES[settings.dtype] if settings.dtype != "auto" else _default_dtype(device)
-        self._rows = RowPolicy.choose(device, settings.threads, settings.deterministic)
-        weights = load_weights(directory, config, device, dtype)
-        self._model = DualAr(config, weights, self._rows, self.limits.table_width * settings.page_size)
-        self._whole_prefill = device.type == "cuda" and not settings.deterministic
+        self._device = device or choose_device(settings.device)
+        where = self._device.torch
+        dtype = DTYPES[settings.dtype] if settings.dtype != "auto" else _default_dtype(where)
+        self._rows = RowPolicy.choose(where, settings.threads, settings.deterministic)
+        weights = load_weights(directory, config, where, dtype)
+        self._model = DualAr(config, weights, self._rows, self.limits.table_width * settings.page_size, ops or EAGER)
+        self._whole_prefill = where.type == "cuda" and not settings.deterministic
         self._table = SlotTable.empty(self.limits)
         self._ranks = np.zeros(settings.slots + 1, np.int64)
         self._launched = 0
         self._make_state(dtype)
         self._weight_bytes = tensor_bytes(weights) + self._model.table_bytes
         self._native: NativeFrame | None = None
-        if settings.native and device.type == "cpu":
+        self._graphs: FrameGraphs | None = None
+        if settings.graphs and self._model.ops is not EAGER:
+            self._graphs = FrameGraphs(self._runner, self._device, self._inputs[0], settings.slots)
+        if settings.native and where.type == "cpu":
             self._native = self._checked_native()
 
     def _make_state(self, dtype: torch.dtype) -> None:
@@ -107,7 +116,7 @@ class TorchExecutor:
         self._outputs = self._device.host_like(output)
         size = limits.slots * BYTES_PER_SLOT + limits.max_prefill_tokens * BYTES_PER_TOKEN * 2
         size += (limits.pages + limits.slots * limits.table_width) * 24 + largest * 64 + 4096
-        self._inputs = [StepInputs(host, there) for host, there in self._device.buffers(depth, size)]
+        self._inputs = [StepInputs(host, there) for host, there in self._device.buffers(self._device.depth, size)]
 
     @property
     def device(self) -> torch.device:
@@ -128,10 +137,17 @@ class TorchExecutor:
     @property
     def frame_path(self) -> str:
         """See :class:`ar_worker.executor.Executor`."""
-        return "native" if self._native else "eager"
+        return "native" if self._native else "graph" if self._graphs else "eager"
 
     def warm_up(self) -> None:
-        """Run a prompt and a decode through slot 0, then release it."""
+        """Capture graphs, then run a prompt and a decode through slot 0, and release it.
+
+        Raises:
+            CaptureError: a graph can't be captured.
+        """
+        if self._graphs:
+            with torch.inference_mode():
+                self._graphs.capture(self._rows.buckets(self.limits.slots))
         tokens = min(self.limits.page_size, self.limits.max_prefill_tokens, self.limits.model.max_seq_len - 1)
         pages = -(-(tokens + 1) // self.limits.page_size)
         sampling = Sampling(temperature=1.0, fast_temperature=1.0, top_p=1.0, top_k=30, seed=0)
@@ -156,12 +172,12 @@ class TorchExecutor:
             self._ranks[item.slot] = ranks_needed(item.sampling.top_k)
         inputs = self._inputs[self._launched % len(self._inputs)]
         inputs.begin()
-        work = [*self._state.changes(plan, appends, inputs.put)]
+        rows = self._frame_plan(plan, decodes, table)
+        frame = [self._frame(rows, inputs.put)] if rows.order.size else []  # first: graphs find it at one place
+        work = self._state.changes(plan, appends, inputs.put)
         if plan.prefills:
             work.append(self._prefill(plan, prompt, table, inputs.put))
-        rows = self._frame_plan(plan, decodes, table)
-        if rows.order.size:
-            work.append(self._frame(rows, inputs.put))
+        work += frame
         self._device.copy_in(*inputs.used)
         for run in work:
             run()
@@ -208,8 +224,10 @@ class TorchExecutor:
         if native is not None:
             output = self._runner.output[step % len(self._runner.output)]
             return lambda: native.run(rows, output)
-        given = self._runner.put(rows, put)
+        given, graphs, bucket = self._runner.put(rows, put), self._graphs, rows.slots.size
         ranks = int(self._ranks[rows.slots].max())
+        if graphs is not None and ranks <= GRAPH_RANKS:
+            return lambda: graphs.replay(bucket, step)
         return lambda: self._runner.run(given, rows.groups, ranks, step)
 
     def _checked_native(self) -> NativeFrame | None:

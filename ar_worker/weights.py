@@ -86,7 +86,7 @@ def load_weights(directory: Path, config: ModelConfig, device: torch.device, dty
         def get(name: str) -> Tensor:
             return _read(path, name, stored[name]).to(device, dtype)
 
-        return _assemble(config, expected, get)
+        return assemble(config, get)
 
 
 def flat_name(name: str) -> str:
@@ -142,7 +142,10 @@ def _layer_shapes(stack: StackConfig) -> dict[str, Shape]:
     return shapes
 
 
-def _assemble(config: ModelConfig, expected: Mapping[str, Shape], get: Callable[[str], Tensor]) -> DualArWeights:
+def assemble(config: ModelConfig, get: Callable[[str], Tensor]) -> DualArWeights:
+    """The weights of a model, of tensors that ``get`` gives by their flat names."""
+    expected = expected_shapes(config)
+
     def maybe(name: str) -> Tensor | None:
         return get(name) if name in expected else None
 

@@ -146,6 +146,7 @@ class ArWorker(Section, frozen=True):
     dtype: Literal["auto", "fp32", "bf16"] = "auto"
     deterministic: bool = False  # on a GPU; the CPU always is
     native: bool = True  # frames in C++ on a CPU in fp32, if there is a compiler and they agree with PyTorch's
+    graphs: bool = True  # on a GPU: each frame is one CUDA graph
     slots: Annotated[int, Meta(ge=1, le=4096)] = 32
     pages: Positive = 2048
     page_size: Annotated[int, Meta(ge=1, le=1024)] = 16

@@ -156,7 +156,7 @@ struct Model {
     float* pool;  // [layers][2][kv_heads][positions][head_dim]
     int64_t pool_positions, page_size;
     int64_t* state;                  // [slots + 1][24]
-    const float* temperatures;       // [slots + 1][2]
+    const float* temperatures;       // [slots + 1][3]
     const float* limits;             // [slots + 1][3][256]
     const int32_t* pages;            // [slots + 1][table_width]
     int64_t table_width;
@@ -395,7 +395,7 @@ struct Sampler {
     uint64_t row;
 
     Sampler(const Model& m, int64_t slot)
-        : temperatures(m.temperatures + slot * 2), limits(m.limits + slot * 3 * MOST_RANKS) {
+        : temperatures(m.temperatures + slot * 3), limits(m.limits + slot * 3 * MOST_RANKS) {
         const int64_t* state = m.state + slot * STATE;
         row = mix(static_cast<uint64_t>(state[SEED_AT]) + static_cast<uint64_t>(state[NUMBER_AT]) * GOLDEN);
     }
@@ -410,7 +410,7 @@ int64_t draw_token(const Model& m, const Sampler& sampler, const float* logits, 
     const int64_t* window = state + WINDOW_AT;
     bool repeated = !begins && drawn != m.im_end && std::find(window, window + WINDOW, drawn) != window + WINDOW;
     if (!repeated) return drawn;
-    return token(draw(ranking, 1.0f, sampler.limits + MOST_RANKS, sampler.key(0, 1), token));
+    return token(draw(ranking, sampler.temperatures[1], sampler.limits + MOST_RANKS, sampler.key(0, 1), token));
 }
 
 // The fast stack ------------------------------------------------------------------------------------------------------
@@ -532,7 +532,7 @@ void shoal_frame(const Model* model, int64_t rows, const int64_t* slots, const i
         for (int row = 0; row < count; ++row) {
             Ranking ranking(b.logits.data() + row * codes, static_cast<int>(codes));
             const Sampler& sampler = samplers[row];
-            frames[row * FRAME + book + 1] = draw(ranking, sampler.temperatures[1], sampler.limits + 2 * MOST_RANKS,
+            frames[row * FRAME + book + 1] = draw(ranking, sampler.temperatures[2], sampler.limits + 2 * MOST_RANKS,
                                                   sampler.key(book, 0), [](int id) { return id; });
         }
     }

@@ -114,7 +114,7 @@ def _listening(config: Config) -> list[tuple[str, str, int]]:
 
 def prepare(config: Config) -> None:
     """Write the configuration to the run directory and remove the files of an earlier group."""
-    for pattern in ("*.pid", "*.metrics", "*.starts", "*.sock", "gateway.address", "targets.json"):
+    for pattern in ("*.pid", "*.metrics", "*.starts", "*.no-graphs", "*.sock", "gateway.address", "targets.json"):
         for path in config.run_path.glob(pattern):
             path.unlink()
     configuration.save(config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from ar_worker.executor import StepOutput
 from ar_worker.model import DualAr
 from ar_worker.ops import HeadNorm, qk_norm_rope
 from ar_worker.rows import RowPolicy
-from ar_worker.torch_executor import ExecutorSettings, TorchExecutor
+from ar_worker.torch_executor import ExecutorSettings, Ticket, TorchExecutor
 from ar_worker.weights import load_weights
 from common.checkpoint import load_model_config
 from common.messages import Array, Assign, Prefill, Sampling, StepPlan
@@ -80,7 +81,11 @@ class Driver:
         self.executor, self.free = executor, pages
         self.owned: dict[int, list[int]] = {}
 
-    def step(
+    def step(self, **work: Any) -> StepOutput:
+        """One step, see :meth:`launch`, waited for."""
+        return self.executor.resolve(self.launch(**work))
+
+    def launch(
         self,
         *,
         release: list[int] | None = None,
@@ -89,8 +94,8 @@ class Driver:
         decode: dict[int, int] | None = None,
         first_frame: dict[int, int] | None = None,
         recent: dict[int, list[int]] | None = None,
-    ) -> StepOutput:
-        """One step. ``prefill``: (slot, start, prompt [11, n], sample); ``decode``: slot to the position it fills;
+    ) -> Ticket:
+        """Launch a step. ``prefill``: (slot, start, prompt [11, n], sample); ``decode``: slot to the position it fills;
         ``first_frame``: slot to the number of the frame its prefill yields, where that is not 0; ``recent``: slot to
         the window of a turn that goes on."""
         assign, prefill, decode = assign or {}, prefill or [], decode or {}
@@ -112,7 +117,7 @@ class Driver:
         )
         prompts = [prompt for _, _, prompt, _ in prefill] or [np.zeros((11, 0))]
         arrays = [np.concatenate(prompts, 1), np.array(list(decode)), np.array(appends).reshape(-1, 3)]
-        return self.executor.execute(plan, [array.astype(np.int32) for array in arrays])
+        return self.executor.launch(plan, [array.astype(np.int32) for array in arrays])
 
     def _grow(self, slot: int, end: int) -> Iterator[tuple[int, int, int]]:
         owned = self.owned.setdefault(slot, [])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ar_worker.device_state import DeviceState, FrameRows
 from ar_worker.frame import draw_frame
-from ar_worker.sampling import Filter, Noise, draw, rank, rank_limits, ranks_needed, weights
+from ar_worker.sampling import Filter, Noise, draw, mixed_seed, rank, rank_limits, ranks_needed, weights
 from ar_worker.slot_table import Limits
 from common.messages import Assign, Sampling
 
@@ -59,10 +59,11 @@ class Replay:
     def __init__(self, slow: Tensor, fast: Tensor, first_id: int) -> None:
         self.slow, self.fast, self.first_id = slow, fast, first_id
 
-    def __call__(self, ids: Tensor, codebook: int, draw: int) -> Tensor:
-        if codebook:
-            return self.fast[codebook - 1][ids]
-        return self.slow[draw][(ids - self.first_id).clamp(0, self.slow.shape[1] - 1)]
+    def main(self, ids: Tensor) -> Tensor:
+        return self.slow[:, (ids - self.first_id).clamp(0, self.slow.shape[1] - 1)].transpose(0, 1)
+
+    def code(self, ids: Tensor, codebook: int) -> Tensor:
+        return self.fast[codebook - 1][ids]
 
 
 @pytest.mark.parametrize(("name", "case"), [("tiny", "t08"), ("tiny", "t03"), ("tiny4096", "t08")])
@@ -97,7 +98,7 @@ def test_draw_depends_on_neither_neighbours_nor_surplus_ranks(seed: int, rows: i
 
     def drawn(logits: Tensor, noise: Noise, params: Filter, ranks: int) -> Tensor:
         ranked = rank(logits, ranks)
-        return draw(ranked, params, noise(ranked.ids, 3, 0))
+        return draw(ranked, params, noise.code(ranked.ids, 3))
 
     together = drawn(logits, Noise(seeds, frames, 10), params, ranks)
     for row in (0, rows - 1):
@@ -109,7 +110,7 @@ def test_draw_depends_on_neither_neighbours_nor_surplus_ranks(seed: int, rows: i
 
 def test_noise_is_uniform_and_never_0_or_1() -> None:
     ids = torch.arange(4096)[None]
-    values = torch.cat([Noise(torch.tensor([seed]), torch.tensor([7]), 10)(ids, 2, 0) for seed in range(50)])
+    values = torch.cat([Noise(torch.tensor([seed]), torch.tensor([7]), 10).code(ids, 2) for seed in range(50)])
     assert 0 < values.min() <= values.max() < 1
     counts = torch.histc(values, 64, 0, 1)
     expected = values.numel() / 64
@@ -117,10 +118,12 @@ def test_noise_is_uniform_and_never_0_or_1() -> None:
 
 
 def test_noise_differs_by_seed_frame_codebook_draw_and_id() -> None:
-    def noise(seed: int, frame: int, codebook: int, draw: int) -> Tensor:
-        return Noise(torch.tensor([seed]), torch.tensor([frame]), 10)(torch.arange(1000)[None], codebook, draw)[0]
+    def noise(seed: int, frame: int) -> Noise:
+        return Noise(torch.tensor([mixed_seed(seed)]), torch.tensor([frame]), 10)
 
-    streams = [noise(1, 5, 0, 0), noise(2, 5, 0, 0), noise(1, 6, 0, 0), noise(1, 5, 1, 0), noise(1, 5, 0, 1)]
+    ids = torch.arange(1000)[None]
+    streams = [*noise(1, 5).main(ids)[0], noise(2, 5).main(ids)[0, 0], noise(1, 6).main(ids)[0, 0]]
+    streams.append(noise(1, 5).code(ids, 1)[0])
     correlations = torch.corrcoef(torch.stack([*streams, streams[0].roll(1)])) - torch.eye(6)
     assert correlations.abs().max() < 0.13  # 4 standard deviations
 
@@ -130,5 +133,24 @@ def test_draws_follow_the_filtered_probabilities() -> None:
     n = 20000
     ranked = rank(logits.expand(n, -1), 16)
     noise = Noise(torch.full((n,), 3), torch.arange(n), 10)
-    got = draw(ranked, filter_of(0.7, 1.0, 4), noise(ranked.ids, 1, 0)).bincount(minlength=5) / n
+    got = draw(ranked, filter_of(0.7, 1.0, 4), noise.code(ranked.ids, 1)).bincount(minlength=5) / n
     torch.testing.assert_close(got, filtered(logits, 0.7, 1.0, 4), rtol=0, atol=0.015)
+
+
+def test_noise_is_the_documented_hash() -> None:
+    """Written out in integers: the same numbers must come on every device, today and tomorrow."""
+    mask, golden = (1 << 64) - 1, 0x9E3779B97F4A7C15
+
+    def mix(x: int) -> int:
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            x = ((x ^ (x >> shift)) * factor) & mask
+        return x
+
+    for seed, frame, codebook, number, token in [(0, 0, 0, 0, 0), (2**80 + 5, 70, 0, 1, 583), (-3, 9, 4, 0, 4095)]:
+        row = mix((mix((seed + golden) & mask) + frame * golden) & mask)
+        key = mix((row + (codebook * 2 + number + 1) * golden) & mask)
+        want = ((mix((key + token * golden) & mask) >> 12) + 0.5) * 2.0**-52
+        noise = Noise(torch.tensor([mixed_seed(seed)]), torch.tensor([frame]), 10)
+        ids = torch.tensor([[token]])
+        got = noise.code(ids, codebook) if codebook else noise.main(ids)[:, number]
+        assert got.item() == want
