@@ -1,4 +1,4 @@
-"""The metadata of an S2 checkpoint directory: what its JSON files say, without any weights and without torch.
+"""Metadata of an S2 checkpoint directory, read from its JSON files without weights and without torch.
 
 Three rooms read it: the gateway (tokenizer ids, sample rate, default sampling), the AR worker (model dimensions) and
 the vocoder worker (codec dimensions). Formats: config.json of model type ``fish_qwen3_omni`` (S2) or ``dual_ar`` (the
@@ -56,11 +56,11 @@ class ModelConfig(Struct, frozen=True):
 
 
 class GenerationConfig(Struct, frozen=True):
-    """Default sampling of a checkpoint, and what text it was taught. ``fast_temperature`` holds for the residual codes;
-    None: as ``temperature``.
+    """Default sampling of a checkpoint, and the text it was trained on.
 
-    ``normalize``: the language in which numbers and the like have to be words; None: text as people write it.
-    ``turn_bytes``: UTF-8 bytes of a turn, at most. ``turns``: of one conversation, at most. None: no such bound.
+    ``fast_temperature``: of the residual codes; None: the same as ``temperature``. ``normalize``: the language in which
+    numbers and abbreviations must be spelled out; None: not at all. ``turn_bytes``: maximum UTF-8 bytes of a turn,
+    ``turns``: maximum turns of a conversation; None: no maximum.
     """
 
     temperature: float = 0.8
@@ -73,7 +73,7 @@ class GenerationConfig(Struct, frozen=True):
 
 
 class WindowTransformerConfig(Struct, frozen=True):
-    """A causal transformer of the codec that sees ``window_size`` positions, its own included."""
+    """A causal transformer of the codec. Each position attends to ``window_size`` positions, including itself."""
 
     n_layer: int
     dim: int
@@ -95,12 +95,12 @@ class QuantizerConfig(Struct, frozen=True):
 
 
 class CodecConfig(Struct, frozen=True):
-    """The codec: 16-bit mono sound of ``sample_rate`` Hz, ``hop`` samples per frame of ten codes."""
+    """Dimensions of the codec: mono sound of ``sample_rate`` Hz, ``hop`` samples per frame of ten codes."""
 
     sample_rate: int
     encoder_dim: int
     encoder_rates: list[int]
-    encoder_transformer: WindowTransformerConfig | None  # behind the last stage of the encoder
+    encoder_transformer: WindowTransformerConfig | None  # after the last stage of the encoder
     latent_dim: int
     decoder_dim: int
     decoder_rates: list[int]
@@ -161,7 +161,7 @@ def _convert(value: Any, kind: Any, path: Path) -> Any:
 
 
 class _Fields:
-    """A JSON object that names the file and the field when one is missing."""
+    """A JSON object whose errors name the file and the missing field."""
 
     def __init__(self, values: dict[str, Any], path: Path, prefix: str = "") -> None:
         self.values, self.path, self.prefix = values, path, prefix
@@ -180,7 +180,7 @@ class _Fields:
 
 
 def _stack(own: _Fields, text: _Fields, prefix: str = "", layers: str = "n_layer") -> dict[str, Any]:
-    """The fields of a stack; what the fast stack leaves out is that of the text stack, as are rope base and eps."""
+    """Fields of a stack. Missing fields of the fast stack, its rope base and its eps are those of the text stack."""
 
     def pick(name: str) -> Any:
         value = own.get(prefix + name)
@@ -204,7 +204,7 @@ def _stack(own: _Fields, text: _Fields, prefix: str = "", layers: str = "n_layer
 
 
 def _semantic_range(directory: Path, codebook_size: int) -> tuple[int, int]:
-    """The ids of the semantic tokens, which must lie side by side, from the tokenizer."""
+    """First and last id of the semantic tokens, from the tokenizer; the ids must be consecutive."""
     tokens = special_tokens(directory)
     ids = [tokens.get(f"<|semantic:{code}|>") for code in range(codebook_size)]
     begin = ids[0]
@@ -216,7 +216,7 @@ def _semantic_range(directory: Path, codebook_size: int) -> tuple[int, int]:
 
 
 def special_tokens(directory: Path) -> dict[str, int]:
-    """Added tokens of the tokenizer, text to id."""
+    """Ids of the added tokens of the tokenizer, by text."""
     return {token["content"]: token["id"] for token in _read_json(directory / "tokenizer.json").get("added_tokens", [])}
 
 
@@ -270,7 +270,7 @@ def load_model_config(directory: Path) -> ModelConfig:
 
 
 def load_generation_config(directory: Path) -> GenerationConfig:
-    """Read generation_config.json; without that file, the defaults of S2."""
+    """Read generation_config.json, or return the defaults of S2 if there is no such file."""
     path = directory / "generation_config.json"
     if not path.exists():
         return GenerationConfig()
@@ -280,10 +280,10 @@ def load_generation_config(directory: Path) -> GenerationConfig:
 
 
 def load_codec_config(directory: Path) -> CodecConfig:
-    """Read codec_config.json; without that file, the dimensions of S2 Pro.
+    """Read codec_config.json, or return the dimensions of S2 Pro if there is no such file.
 
-    Two spellings are accepted for two equal transformers around the quantizer: ``pre_transformer`` and
-    ``post_transformer``, or one ``pre_and_post_transformer``.
+    The transformers before and after the quantizer are ``pre_transformer`` and ``post_transformer``, or both are
+    ``pre_and_post_transformer``.
     """
     path = directory / "codec_config.json"
     if not path.exists():

@@ -1,7 +1,7 @@
-"""The configuration of a process group: sections, defaults, ranges, and how a TOML file and overrides become one.
+"""Configuration of a process group: sections, defaults and ranges, resolved from a TOML file and overrides.
 
 Unknown sections and keys are refused. ``deploy`` resolves the configuration once and writes it to the run directory;
-every process reads that file, so all see the same.
+every process reads that file, so that all have the same configuration.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Percentage = Annotated[int, Meta(ge=1, le=100)]
 
 
 class ConfigError(ValueError):
-    """A configuration that can't be used; the message names the section and key."""
+    """An invalid configuration; the message names the section and key."""
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of all sections."""
+    """Base class of all sections."""
 
 
 class Model(Section, frozen=True):
-    """Which checkpoint is served."""
+    """The checkpoint that is served."""
 
-    dir: str = "models/mini"  # relative paths: from the root of the project
+    dir: str = "models/mini"  # relative to the root of the project
 
 
 class Gateway(Section, frozen=True):
@@ -44,66 +44,73 @@ class Gateway(Section, frozen=True):
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8080  # 0: any free port
-    nice: Annotated[int, Meta(ge=0, le=19)] = 5  # where processor time is scarce, scheduler and workers go first
+    nice: Annotated[int, Meta(ge=0, le=19)] = 5  # when CPU time is scarce, scheduler and workers take precedence
     max_text_length: Positive = 20_000  # characters
     max_body_bytes: Positive = 32 * 1024 * 1024
-    first_audio_deadline: PositiveSeconds = 20.0  # then the request is refused with 503
-    min_frames_cap_seconds: PositiveSeconds = 30.0  # sound that even the shortest text may become
-    seconds_per_byte_cap: PositiveSeconds = 0.15  # and what each UTF-8 byte of text adds up to,
-    seconds_per_digit_cap: PositiveSeconds = 0.6  # or each digit, of which many words are made
-    turn_bytes: Annotated[int, Meta(ge=0)] = 0  # UTF-8 bytes of text spoken in one turn; 0: the checkpoint's, else 300
-    open_request_seconds: PositiveSeconds = 120.0  # sound for which a request has room while its text is being written
-    live_idle_timeout: PositiveSeconds = 320.0  # a WebSocket on which nothing is said or asked for is closed
+    first_audio_deadline: PositiveSeconds = 20.0  # after which a request without sound is refused with 503
+    min_frames_cap_seconds: PositiveSeconds = 30.0  # maximum sound of the shortest text
+    seconds_per_byte_cap: PositiveSeconds = 0.15  # added to that maximum for each UTF-8 byte of text
+    seconds_per_digit_cap: PositiveSeconds = 0.6  # and for each digit, which becomes several words
+    turn_bytes: Annotated[int, Meta(ge=0)] = 0  # maximum UTF-8 bytes of a turn; 0: the checkpoint's maximum, or 300
+    open_request_seconds: PositiveSeconds = 120.0  # room for sound of a request whose text is still being written
+    live_idle_timeout: PositiveSeconds = 320.0  # after which a WebSocket without messages is closed
     live_after_finish: Literal["auto", "close", "keep"] = "auto"  # auto: keep for clients that pool their WebSockets
-    max_live: Positive = 1024  # WebSockets at a time; then 429
-    max_connections: Positive = 4096  # at a time; then 503
-    slow_client_timeout: PositiveSeconds = 30.0  # a client that reads nothing for so long, with sound waiting
+    max_live: Positive = 1024  # open WebSockets; beyond: 429
+    max_connections: Positive = 4096  # open connections; beyond: 503
+    slow_client_timeout: PositiveSeconds = 30.0  # after which a client that reads nothing is cut off
     encoder_threads: Positive = 2
     reference_seconds: tuple[PositiveSeconds, PositiveSeconds] = (1.0, 60.0)  # shortest and longest reference audio
     max_voices: Positive = 1000
     max_voice_bytes: Positive = 2 * 1024**3  # recordings and codes of the library
     max_references: Positive = 16  # recordings or voices in one request
-    reference_cache_bytes: Positive = 64 * 1024 * 1024  # codes of recordings in requests
-    body_timeout: PositiveSeconds = 60.0  # for a whole body to come
-    keepalive_timeout: PositiveSeconds = 75.0  # for the head of the first request, or of the next, to come
-    api_keys_file: str = ""  # TOML; empty: no file. Relative paths: from the root of the project
-    open_listings: bool = True  # models and voices are listed without a key
-    cors_origins: list[str] = []  # web pages of these origins may use the API; "*": of any
-    openai_voices: dict[str, str] = {}  # voice for a name of OpenAI's, or any other alias; "": the default voice
-    fish_voices: dict[str, str] = field(  # likewise, for what clients of Fish name by themselves: LiveKit's plugin
+    reference_cache_bytes: Positive = 64 * 1024 * 1024  # cached codes of recordings that come with requests
+    body_timeout: PositiveSeconds = 60.0  # for the whole body of a request to arrive
+    keepalive_timeout: PositiveSeconds = 75.0  # for the head of the next request on a connection
+    api_keys_file: str = ""  # TOML file, relative to the root of the project; "": none
+    open_listings: bool = True  # models and voices can be listed without an API key
+    cors_origins: list[str] = []  # origins whose web pages may use the API; "*": any
+    openai_voices: dict[str, str] = {}  # aliases of voices in OpenAI's API; "": the default voice
+    fish_voices: dict[str, str] = field(  # aliases in Fish's API, for clients with a default of their own (LiveKit)
         default_factory=lambda: {"933563129e564b19a115bedd57b7406a": ""}
     )
-    openai_models: tuple[str, ...] = ("*tts*", "s1*", "s2*", "speech-*", "kokoro*", "shoal")  # names that mean ours
-    drain_grace: Seconds = 0.0  # for which new requests are still taken after a signal: until load balancers know
-    drain_timeout: Seconds = 60.0  # then, for streams under way
+    openai_models: tuple[str, ...] = (
+        "*tts*",
+        "s1*",
+        "s2*",
+        "speech-*",
+        "kokoro*",
+        "shoal",
+    )  # accepted names
+    drain_grace: Seconds = 0.0  # after a signal, while load balancers notice, new requests are still accepted
+    drain_timeout: Seconds = 60.0  # then, for the streams under way to finish
 
 
 class Scheduler(Section, frozen=True):
-    """Who waits, who runs, and what becomes sound when."""
+    """Admission, batching and playback."""
 
     policy: Literal["playback", "fcfs", "fixed"] = "playback"
-    max_waiting: Positive = 256  # then 429
+    max_waiting: Positive = 256  # requests in the queue; beyond: 429
     prefill_budget: Positive = 1024  # prompt tokens per step
-    prefill_share: PositiveSeconds = 0.8  # of a frame's length that a step with prompts may take beside decodes
+    prefill_share: PositiveSeconds = 0.8  # of a frame's length: maximum duration of a step that prefills beside decodes
     max_batch: Positive = 128  # sequences per step
-    look_ahead: bool = True  # send the next step, and the next vocoder call, before the one at work is answered
+    look_ahead: bool = True  # send the next step and vocoder call before the result of the current one
     prefix_cache: bool = True
-    open_seconds: PositiveSeconds = 30.0  # for which a request that waits for more text keeps its place
-    recovery_seconds: PositiveSeconds = 30.0  # for which a request that lost its worker waits for another
-    refuse_late: bool = True  # refuse at once who can't have first sound within its deadline
-    chunk: Annotated[int, Meta(ge=1, le=512)] = 10  # frames, of the policies fcfs and fixed
-    max_first_chunk: Annotated[int, Meta(ge=1, le=64)] = 8  # frames; these and what follows: of playback
+    open_seconds: PositiveSeconds = 30.0  # for which a request that waits for more text keeps its slot
+    recovery_seconds: PositiveSeconds = 30.0  # for which a request waits for a worker, or a scheduler, after a loss
+    refuse_late: bool = True  # refuse at once a request whose deadline can't be met
+    chunk: Annotated[int, Meta(ge=1, le=512)] = 10  # frames; for the policies fcfs and fixed
+    max_first_chunk: Annotated[int, Meta(ge=1, le=64)] = 8  # frames; this and the following: for the policy playback
     min_chunk: Annotated[int, Meta(ge=1, le=64)] = 2  # frames
     max_chunk: Annotated[int, Meta(ge=1, le=512)] = 48  # frames
-    park_seconds: PositiveSeconds = 10.0  # so far ahead, a stream sits out if somebody gains
-    lean_seconds: PositiveSeconds = 1.0  # so far ahead, a stream sits out while somebody is silent,
-    lean_ratio: PositiveSeconds = 1.4  # unless a frame then costs more than so many times as much
-    kv_reserve: Annotated[float, Meta(ge=0, le=1)] = 0.25  # share of free pages below which nobody sits out
-    guard_seconds: PositiveSeconds = 0.5  # reserve below which a listener is close to running dry
-    max_call_frames: Positive = 320  # frames per vocoder call: who is silent waits for the call before its own
-    unread_seconds: PositiveSeconds = 20.0  # sound sent to a client that it has not read; then the vocoder waits
-    worker_timeout: PositiveSeconds = 5.0  # a worker that does not answer pings for so long is lost
-    hang_timeout: PositiveSeconds = 20.0  # so is one that is at one step or call for so long, and for 20 times its cost
+    park_seconds: PositiveSeconds = 10.0  # a stream so far ahead of playback sits out a step if another gains
+    lean_seconds: PositiveSeconds = 1.0  # a stream so far ahead sits out while another has no sound yet,
+    lean_ratio: PositiveSeconds = 1.4  # unless that makes a frame cost more than so many times as much
+    kv_reserve: Annotated[float, Meta(ge=0, le=1)] = 0.25  # share of free pages below which no stream sits out
+    guard_seconds: PositiveSeconds = 0.5  # buffered sound below which a listener is close to an underrun
+    max_call_frames: Positive = 320  # frames per vocoder call; a new stream waits for the call before its own
+    unread_seconds: PositiveSeconds = 20.0  # sound that a client has not read, beyond which the vocoder waits for it
+    worker_timeout: PositiveSeconds = 5.0  # without an answer to pings, after which a worker is lost
+    hang_timeout: PositiveSeconds = 20.0  # at one step or call, and 20 times its expected cost: the worker is lost
     max_encodes: Positive = 64  # reference clips waiting to be encoded
     drain_timeout: Seconds = 35.0  # of the scheduler, and of each worker
 
@@ -113,10 +120,10 @@ Milliseconds = Annotated[float, Meta(ge=0)]
 
 
 class ArCost(Section, frozen=True):
-    """Cost of a step: that of a preset (``common/cost_models.py``), of which single prices may be replaced.
+    """Cost of a step: a preset (``common/cost_models.py``), whose prices may be replaced one by one.
 
-    ``frames``: length of every sequence, 0: endless. For tests of faults: the worker hangs while ``hang_file`` exists,
-    and dies of a request whose seed is ``poison_seed``.
+    ``frames``: length of every sequence; 0: endless. For tests of faults, the worker hangs while ``hang_file`` exists
+    and dies at a request whose seed is ``poison_seed``.
     """
 
     preset: Preset = "h200-bf16"
@@ -129,7 +136,7 @@ class ArCost(Section, frozen=True):
 
 
 class VocoderCost(Section, frozen=True):
-    """Cost of a vocoder call: that of a preset, of which single prices may be replaced. ``hang_file``: as above."""
+    """Cost of a vocoder call: a preset, whose prices may be replaced one by one. ``hang_file``: as in ArCost."""
 
     preset: Preset = "h200-bf16"
     base_ms: Milliseconds | None = None
@@ -151,7 +158,7 @@ class ArWorker(Section, frozen=True):
     pages: Positive = 2048
     page_size: Annotated[int, Meta(ge=1, le=1024)] = 16
     threads: Annotated[int, Meta(ge=0)] = 0
-    active_thread_percentage: Percentage | None = None  # of the GPU's multiprocessors, under MPS; none: no cap
+    active_thread_percentage: Percentage | None = None  # of the GPU's multiprocessors under MPS; none: no cap
     cost: ArCost = field(default_factory=ArCost)
 
 
@@ -163,7 +170,7 @@ class VocoderWorker(Section, frozen=True):
     device: str = "auto"
     slots: Annotated[int, Meta(ge=1, le=8192)] = 64
     threads: Annotated[int, Meta(ge=0)] = 0
-    active_thread_percentage: Percentage | None = None  # of the GPU's multiprocessors, under MPS; none: no cap
+    active_thread_percentage: Percentage | None = None  # of the GPU's multiprocessors under MPS; none: no cap
     cost: VocoderCost = field(default_factory=VocoderCost)
 
 
@@ -171,31 +178,31 @@ TcpEndpoint = Annotated[str, Meta(pattern=r"^(tcp://[^\s:]+:[0-9]{1,5})?$")]
 
 
 class Transport(Section, frozen=True):
-    """How the processes reach each other: over sockets in the run directory, or over tcp for workers elsewhere.
+    """Transport between the processes: sockets in the run directory, or tcp for workers on other machines.
 
     A worker on another machine runs with a run directory and a configuration of its own that name the same scheduler
-    (docs/scaling.md). What goes over tcp is encrypted by the keys; without keys, only loopback addresses are accepted.
+    (docs/scaling.md). Tcp connections are encrypted with the keys; without keys, only loopback addresses are accepted.
     """
 
     scheduler: TcpEndpoint = ""  # tcp://HOST:PORT at which the scheduler listens; "": a socket in the run directory
-    audio_host: str = ""  # address at which gateways reach this machine's vocoder workers; "": likewise
-    keys: str = ""  # key directory (shoal keys); "": no encryption. Relative paths: from the root of the project
+    audio_host: str = ""  # address at which gateways reach this machine's vocoder workers; "": a socket
+    keys: str = ""  # key directory (shoal keys), relative to the root of the project; "": no encryption
 
 
 class Supervisor(Section, frozen=True):
-    """Starting and stopping the group."""
+    """Start and stop of the group."""
 
     start_timeout: PositiveSeconds = 600.0
-    stop_timeout: PositiveSeconds = 20.0  # beyond the time for draining; then a process is killed
-    prometheus_port: Annotated[int, Meta(ge=0, le=65535)] = 0  # loopback port of a Prometheus started too; 0: none
-    mps: Literal["auto", "on", "off"] = "auto"  # auto: where there is a GPU of NVIDIA's that both kinds of worker use
-    mps_wait: Seconds = 60.0  # for which a worker that starts waits for MPS to recover from a fault
+    stop_timeout: PositiveSeconds = 20.0  # after the time for draining, a process that still runs is killed
+    prometheus_port: Annotated[int, Meta(ge=0, le=65535)] = 0  # loopback port of an additional Prometheus; 0: none
+    mps: Literal["auto", "on", "off"] = "auto"  # auto: if both kinds of worker use one NVIDIA GPU
+    mps_wait: Seconds = 60.0  # for which a starting worker waits while MPS recovers from a fault
 
 
 class Debug(Section, frozen=True):
-    """What is remembered of the recent past, for ``/debug``."""
+    """Records of the recent past, for ``/debug``."""
 
-    requests: Positive = 256  # that have ended
+    requests: Positive = 256  # ended ones
     events: Positive = 4096  # steps, and as many vocoder calls
 
 
@@ -204,7 +211,7 @@ class Log(Section, frozen=True):
 
 
 class Config(Section, frozen=True):
-    """Everything. ``data_dir``: voices and what must last; ``run_dir``: sockets, logs, pids and ports of this run."""
+    """All sections. ``data_dir``: persistent data, such as voices; ``run_dir``: sockets, logs, pids, ports of a run."""
 
     data_dir: str = "data"
     run_dir: str = ""
@@ -232,7 +239,7 @@ class Config(Section, frozen=True):
 
 
 def resolve(file: Path | None = None, overrides: list[str] | None = None) -> Config:
-    """Defaults, then the TOML file, then ``section.key=value`` overrides.
+    """Resolve a configuration: defaults, then the TOML file, then ``section.key=value`` overrides.
 
     Raises:
         ConfigError: naming the file or override, and the key.
@@ -266,7 +273,7 @@ def _apply(values: dict[str, Any], override: str) -> None:
 
 
 def _toml_value(text: str) -> Any:
-    """A value as TOML would read it; what is no TOML value is a string."""
+    """Parse a TOML value; anything else is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -290,6 +297,6 @@ def worker_names(config: Config) -> list[tuple[str, str]]:
 
 
 def threads_per_worker(configured: int, workers: int = 2) -> int:
-    """Threads of one of so many workers: as configured, or an equal share of the cores this process may use."""
+    """Threads of each worker: as configured, or an equal share of the cores that this process may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return configured or max(1, cores // workers)

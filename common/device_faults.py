@@ -1,4 +1,4 @@
-"""Errors after which a process can't use its GPU any more, and what a worker does about them.
+"""Device faults: CUDA errors after which a process can't use its GPU any more, and a worker's reaction to them.
 
 After a sticky CUDA error every further call fails until the process ends. Under MPS the fault of one client is reported
 to all clients of that GPU, and the server takes no new client before all of them have ended. So a worker that meets one
@@ -21,13 +21,13 @@ from common.config import Config, worker_names
 from common.process import Process
 
 EXIT_CODE = 90
-NOT_READY_PAUSE = 5.0  # seconds before the next try, where MPS takes no client at present
+NOT_READY_PAUSE = 5.0  # seconds before the next attempt, while MPS accepts no clients
 
 log = logging.getLogger(__name__)
 
 
 class Fault(Enum):
-    """``STICKY``: the device is lost for all that share it. ``NOT_READY``: MPS took this process as no client."""
+    """``STICKY``: the device is lost for every process that shares it. ``NOT_READY``: MPS refused this process."""
 
     STICKY = "sticky"
     NOT_READY = "not ready"
@@ -52,11 +52,11 @@ _FAULTS = {
     809: (Fault.NOT_READY, "resources required to support device connections have been exhausted"),
     810: (Fault.STICKY, "MPS client has been terminated"),
 }
-"""By the CUDA runtime's number of the error: what it means here, and words of CUDA's own description of it."""
+"""Fault and a part of CUDA's description, by the CUDA runtime's error number."""
 
 
 def classify(error: BaseException) -> Fault | None:
-    """What an error, or one that led to it, says of the device; None: nothing.
+    """Classify an error, or one that caused it, as a device fault; None: it is none.
 
     Torch raises them as a RuntimeError with CUDA's description, later versions with an ``error_code`` too.
     """
@@ -97,7 +97,7 @@ def _device(name: str) -> str:
 
 @contextlib.contextmanager
 def watched(process: Process) -> Iterator[None]:
-    """Starting of a worker: a fault of the device ends the process as :func:`leave` says, other errors are raised."""
+    """Guard the start of a worker: a device fault ends the process (:func:`leave`), other errors are raised."""
     try:
         yield
     except Exception as error:
@@ -107,7 +107,7 @@ def watched(process: Process) -> Iterator[None]:
 
 
 def leave(process: Process, error: BaseException | None) -> NoReturn:
-    """End this process at once because of an error, and with it, if it is sticky, those that share its device."""
+    """End this process at once because of an error. A sticky fault also ends the workers that share its device."""
     fault = None if error is None else classify(error)
     log.critical("the worker failed", exc_info=error, extra={"device_fault": fault.value if fault else "none"})
     try:
@@ -116,13 +116,13 @@ def leave(process: Process, error: BaseException | None) -> NoReturn:
                 kill_worker(process.run_dir, name)
         elif fault is Fault.NOT_READY:
             time.sleep(NOT_READY_PAUSE)
-    finally:  # whatever else goes wrong: with its I/O thread alone, the process would seem to be alive
+    finally:  # in any case: with its I/O thread alone, the process would seem to be alive
         os._exit(EXIT_CODE if fault else 1)
 
 
 def kill_worker(run_dir: Path, name: str) -> bool:
-    """Kill the group's worker of that name, if it runs. Its pid file may be of a life that has ended: the pid must be
-    that of a process which was started for this run directory."""
+    """Kill the group's worker of that name, if it runs. Its pid file may be stale, so the pid must belong to a process
+    that was started for this run directory."""
     try:
         pid = int((run_dir / f"{name}.pid").read_text())
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

@@ -1,4 +1,4 @@
-"""Memory and utilization of the GPU that a worker computes on, as NVIDIA's management library tells them when asked."""
+"""Memory and utilization of a worker's GPU, read from NVIDIA's management library at each scrape."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ log = logging.getLogger(__name__)
 
 
 def watch(registry: CollectorRegistry, device: str) -> None:
-    """Export the families of the GPU ``device`` (torch's name). Without one, or without its library, there are none."""
+    """Export the families of the GPU ``device`` (torch's name); none without a GPU or its library."""
     if not device.startswith("cuda"):
         log.info("no GPU to watch", extra={"device": device})
         return
     import pynvml
-    import torch  # there already: it computes on the device
+    import torch  # loaded already: it computes on the device
 
     try:
         pynvml.nvmlInit()
@@ -41,7 +41,7 @@ def watch(registry: CollectorRegistry, device: str) -> None:
 
 
 class _Gpu(Collector):
-    """Asks ``nvml`` about one GPU. One that no longer answers has no samples."""
+    """Collector of one GPU, through ``nvml``. A GPU that no longer answers has no samples."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
@@ -59,7 +59,7 @@ class _Gpu(Collector):
             yield metric
 
     def _values(self) -> list[float | None]:
-        """In the order of :data:`FAMILIES`; None where it is not known."""
+        """Values in the order of :data:`FAMILIES`; None where unknown."""
         nvml, handle = self._nvml, self._handle
         try:
             memory = nvml.nvmlDeviceGetMemoryInfo(handle)

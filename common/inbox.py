@@ -7,6 +7,8 @@ import time
 from collections import deque
 from typing import Generic, TypeVar
 
+LONGEST_DECAY = 0.95  # per item: one slow item does not count for long
+
 T = TypeVar("T")
 
 
@@ -18,7 +20,7 @@ class Inbox(Generic[T]):
     """A bounded queue with one reader.
 
     ``arrived``: time.monotonic() at which the item that was got last had been put. ``longest_busy``: the most seconds
-    that the reader has spent on one item.
+    that the reader has recently spent on one item.
     """
 
     def __init__(self, bound: int) -> None:
@@ -64,8 +66,14 @@ class Inbox(Generic[T]):
         self._busy_since = time.monotonic()
 
     def _rest(self) -> None:
-        self.longest_busy = max(self.longest_busy, self.busy_seconds())
+        self.longest_busy = max(LONGEST_DECAY * self.longest_busy, self.busy_seconds())
         self._busy_since = None
+
+    def forget_busy(self) -> None:
+        """Forget how long work took, now and before: the whole process stood still."""
+        self.longest_busy = 0.0
+        if self._busy_since is not None:
+            self._busy_since = time.monotonic()
 
     def busy_seconds(self) -> float:
         """Seconds that the reader has spent on its present work; 0 while it waits for an item."""

@@ -1,4 +1,4 @@
-"""The key directory of an encrypted group: who is who on the network.
+"""Key directory of an encrypted group: the identities of its processes on the network.
 
 Each process has a CURVE key pair under its name: ``NAME.key`` is its public certificate, ``NAME.key_secret`` holds the
 secret key too. A process reads its own secret file and the public ones of all it talks to; it accepts connections of
@@ -20,7 +20,7 @@ from zmq.utils import z85
 from common.config import ConfigError
 
 PUBLIC, SECRET = ".key", ".key_secret"
-MAX_KEYS = 1024  # public certificates that are looked at
+MAX_KEYS = 1024  # public certificates that are read
 READABLE_BY_ALL = 0o007
 Z85_LENGTH = 40  # characters of a key
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Keys:
-    """The key directory, as one process sees it.
+    """CURVE keys of one process, and the public keys of the others.
 
     Raises ConfigError: the directory has no key for ``name``, or one that others may read.
     """
@@ -67,7 +67,7 @@ class Keys:
 
 
 def create(directory: Path, name: str) -> None:
-    """Make a key pair, which only its owner may read.
+    """Create a key pair that only its owner may read.
 
     Raises:
         ConfigError: ``name`` is no name for a process, or there is such a pair already.

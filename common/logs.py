@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class JsonFormatter(logging.Formatter):
-    """``extra`` fields of a record become fields of the line."""
+    """Formats a record as one JSON object; its ``extra`` fields become fields of the object."""
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -57,12 +57,12 @@ class Throttle:
 
 
 def bind(request_id: str, trace_id: str) -> None:
-    """From here on, lines of this task, and of tasks and threads that it starts, name the request."""
+    """Name a request in all further log lines of this task and of the tasks and threads that it starts."""
     _request.set({"request_id": request_id, "trace_id": trace_id})
 
 
 def setup(process: str, level: str) -> None:
-    """Log as ``process``; Python's warnings, and what nobody has caught, become lines too."""
+    """Set up logging as ``process``. Python's warnings and uncaught exceptions are logged, too."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(process))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

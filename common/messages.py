@@ -1,11 +1,11 @@
-"""Every message between the four processes, and how one becomes frames on the wire.
+"""All messages between the four processes, and their encoding as frames on the wire.
 
 A message is a multipart ZeroMQ message: one msgpack header (:class:`Header`) that holds the typed body and describes
 the arrays, then one raw contiguous frame per array. Arrays arrive as read-only NumPy views of the received frames.
 Unknown fields, other versions and frames of the wrong size are refused with :class:`MessageError`.
 
-``source`` and ``target`` are incarnations: a fresh id for each life of a process. What comes from, or was meant for, an
-earlier life is dropped by the receiver. Plans and their answers also carry the ``registration`` of the worker that they
+``source`` and ``target`` are incarnations: a fresh id for each life of a process. The receiver drops messages from or
+for an earlier life. Plans and their answers also carry the ``registration`` of the worker that they
 belong to: one process may register several times (it stalled and was given up), and late answers are dropped.
 
 Shapes: T positions of a prompt, 11 rows (the token and its ten codes), n rows of a step, 10 codebooks.
@@ -33,7 +33,7 @@ FinishReason: TypeAlias = Literal["stop", "length", "cancelled", "slow_client", 
 
 
 class MessageError(ValueError):
-    """Frames that are no message of this version."""
+    """Frames that are not a message of this version."""
 
 
 class Body(Struct, frozen=True, forbid_unknown_fields=True, tag=True):
@@ -69,15 +69,15 @@ class VocoderWorkerHello(Body, frozen=True):
 
 
 class Welcome(Body, frozen=True):
-    """The scheduler's answer to a hello: from now on its incarnation is known."""
+    """The scheduler's answer to a hello; tells the peer its incarnation."""
 
 
 class Disowned(Body, frozen=True):
-    """The scheduler does not know the peer (any more): it is to forget its state and register anew."""
+    """The scheduler does not know the peer (any more): the peer must forget its state and register again."""
 
 
 class Ping(Body, frozen=True):
-    """From the scheduler, at a fixed interval; also how it learns at once that a peer has gone."""
+    """Sent by the scheduler at a fixed interval; a failure to send it reveals at once that a peer is gone."""
 
 
 class Pong(Body, frozen=True):
@@ -85,7 +85,7 @@ class Pong(Body, frozen=True):
 
 
 class Leaving(Body, frozen=True):
-    """A worker was asked to stop: give it nothing new. It ends when the scheduler says :class:`Shutdown`."""
+    """A worker was asked to stop: it takes nothing new, and ends when the scheduler sends :class:`Shutdown`."""
 
 
 class Shutdown(Body, frozen=True):
@@ -106,7 +106,7 @@ class Sampling(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Failure(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why a request failed, as the client is told: an HTTP status, a code, a sentence, and when to try again."""
+    """Why a request failed, for the client: an HTTP status, a code, a sentence, and when to try again."""
 
     status: int
     code: str
@@ -117,10 +117,9 @@ class Failure(Struct, frozen=True, forbid_unknown_fields=True):
 class Submit(Body, frozen=True):
     """A request. Array: prompt int32 [11, T], the turns one after another, ``turns`` positions each.
 
-    The first turn is the whole beginning of the conversation; each later one is what stands between the codes of the
-    turn before and its own. ``max_frames`` bounds the frames of all turns together. ``deadline``: seconds from its
-    arrival in which the request wants its first sound, or none at all; None: any time. ``client`` is whose share of a
-    crowded server the request takes.
+    The first turn is the whole beginning of the conversation; each later one is the prompt between the codes of the
+    previous turn and its own. ``max_frames`` bounds the frames of all turns together. ``deadline``: seconds from
+    arrival within which the first sound must come; None: no deadline. ``client``: whose fair share the request uses.
     """
 
     request: str
@@ -137,9 +136,9 @@ class Submit(Body, frozen=True):
 
 
 class Extend(Body, frozen=True):
-    """More turns for an open request; with ``last``, it is open no longer. Array: prompt int32 [11, T], as in Submit.
+    """More turns for an open request, which ``last`` closes. Array: prompt int32 [11, T], as in Submit.
 
-    Between turns the request keeps its place, for as long as the scheduler's bound on that allows.
+    Between turns the request keeps its slot for a bounded time.
     """
 
     request: str
@@ -148,7 +147,7 @@ class Extend(Body, frozen=True):
 
 
 class Vocode(Body, frozen=True):
-    """Make sound of codes that are there already. Array: codes int16 [frames, 10]. Ends as a request does."""
+    """Make sound of given codes. Array: codes int16 [frames, 10]. Ends like any request."""
 
     request: str
     client: str = ""
@@ -170,14 +169,14 @@ class Resume(Body, frozen=True):
 
 
 class Cancel(Body, frozen=True):
-    """The client of a request has gone, or was too slow."""
+    """The client of a request is gone or was too slow."""
 
     request: str
     reason: FinishReason
 
 
 class Credit(Body, frozen=True):
-    """Clients have read up to these frames. Cumulative: may come late, twice, or out of order."""
+    """Frames up to which clients have read. Cumulative: may come late, twice, or out of order."""
 
     read: list[tuple[str, int]]
 
@@ -240,7 +239,7 @@ class VocoderAddress(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GroupState(Body, frozen=True):
-    """What the scheduler knows of the group, sent to gateways at each change. ``processes``: name to state."""
+    """State of the group, sent to gateways at each change. ``processes``: states by name."""
 
     ready: bool
     processes: dict[str, str]
@@ -263,7 +262,7 @@ class Detached(Body, frozen=True):
 
 
 class Assign(Struct, frozen=True, forbid_unknown_fields=True):
-    """A slot begins a new sequence: its pages, window and counters start empty."""
+    """Starts a new sequence in a slot, with empty page table, window and counters."""
 
     slot: int
     sampling: Sampling
@@ -299,8 +298,8 @@ class StepPlan(Body, frozen=True):
 
 
 class StepDone(Body, frozen=True):
-    """The answer to a plan. Arrays: codes int16 [n, 10]; ended uint8 [n], 1 where the end token was drawn (the codes of
-    such a row are no frame). Rows: prefills with ``sample`` in the plan's order, then the decodes in order.
+    """The result of a plan. Arrays: codes int16 [n, 10]; ended uint8 [n], 1 where the end token was drawn (the codes of
+    such a row are not a frame). Rows: prefills with ``sample`` in the plan's order, then the decodes in order.
 
     ``duration`` is the device's time for the step, in seconds.
     """
@@ -409,7 +408,7 @@ class Header(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Message(NamedTuple):
-    """A received message. ``arrays`` are read-only views of the received frames."""
+    """A received message. ``arrays``: read-only views of the received frames."""
 
     source: str
     target: str
@@ -422,7 +421,7 @@ _decoder = msgspec.msgpack.Decoder(Header)
 
 
 def pack(body: AnyBody, arrays: Sequence[Array] = (), *, source: str, target: str) -> list[Any]:
-    """Frames of a message: the header, then one contiguous buffer per array (not copied when contiguous)."""
+    """Encode a message as frames: the header, then one contiguous buffer per array (not copied if contiguous)."""
     buffers = [np.ascontiguousarray(array) for array in arrays]
     infos = [ArrayInfo(buffer.dtype.name, list(buffer.shape)) for buffer in buffers]  # type: ignore[arg-type]
     header = _encoder.encode(Header(PROTOCOL_VERSION, source, target, body, infos))
@@ -430,7 +429,7 @@ def pack(body: AnyBody, arrays: Sequence[Array] = (), *, source: str, target: st
 
 
 def unpack(frames: Sequence[zmq.Frame | bytes]) -> Message:
-    """The message in these frames.
+    """Decode the message in these frames.
 
     Raises:
         MessageError: not a message of this version, or arrays that don't fit their description.

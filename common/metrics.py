@@ -1,7 +1,7 @@
-"""Metrics: one registry and one loopback port per process, how families are declared, and the buckets rooms share.
+"""Metrics: a registry and a loopback port per process, declaration of families, and common buckets.
 
 The port is ephemeral and written to ``<process>.metrics`` in the run directory, where the gateway finds it. Names carry
-the prefix ``shoal_`` and base units. What else a process tells on demand is at the same port.
+the prefix ``shoal_`` and base units. Other pages of a process are at the same port.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from common.files import write_atomically
 from common.version import VERSION
 
 Page: TypeAlias = Callable[[Mapping[str, str]], bytes]
-"""What a process tells on demand, given the parameters; called from a thread. ValueError, KeyError: bad parameters."""
+"""A page that a process serves, given its parameters; called from a thread. ValueError, KeyError: bad parameters."""
 
 NO_PAGES: Mapping[str, Page] = {}
 
@@ -54,7 +54,7 @@ Values = Callable[[], Mapping[str, float]]
 
 
 class Family(NamedTuple):
-    """What is known of a metric family before it has a single sample."""
+    """Declaration of a metric family."""
 
     name: str  # as exposed, with _total
     kind: Literal["counter", "gauge", "histogram"]
@@ -63,7 +63,7 @@ class Family(NamedTuple):
 
 
 class Families:
-    """Declares metric families in a registry, and remembers them."""
+    """Declares metric families in a registry and lists them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
@@ -82,7 +82,7 @@ class Families:
         return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
 
     def computed(self, name: str, text: str, label: str) -> Computed:
-        """A gauge whose samples are worked out when somebody asks."""
+        """Declare a gauge whose samples are computed at each scrape."""
         self.declared.append(Family(name, "gauge", (label,), text))
         gauge = Computed(name, text, label)
         self.registry.register(gauge)
@@ -90,7 +90,7 @@ class Families:
 
 
 class Computed(Collector):
-    """See :meth:`Families.computed`. ``values`` gives each label value its number, from the thread that asks."""
+    """See :meth:`Families.computed`. ``values`` returns a number per label value; called from the scraping thread."""
 
     def __init__(self, name: str, text: str, label: str) -> None:
         self.values: Values = dict
@@ -107,7 +107,7 @@ class Computed(Collector):
 
 
 class ProcessMetrics:
-    """What every process tells of itself. ``restarts``: how often it was started again in its run directory."""
+    """Metrics that every process has. ``restarts``: how often it was restarted in its run directory."""
 
     def __init__(self, registry: CollectorRegistry, model: str, restarts: int) -> None:
         self.families = Families(registry)
@@ -121,7 +121,7 @@ class ProcessMetrics:
 
 def new_registry() -> CollectorRegistry:
     """A registry with the usual collectors of the process itself."""
-    disable_created_metrics()  # a series more for each counter and histogram, of which nobody asks
+    disable_created_metrics()  # an unused series for each counter and histogram
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)

@@ -1,4 +1,4 @@
-"""NVIDIA's Multi-Process Service (MPS), by which the workers share a GPU: what its control daemon says of it.
+"""NVIDIA's Multi-Process Service (MPS), through which workers share a GPU: queries of its control daemon.
 
 A CUDA program that finds no daemon runs without it and says nothing: so each worker asks, and logs which it is. The
 daemon is that of ``CUDA_MPS_PIPE_DIRECTORY``, which CUDA reads as well.
@@ -16,15 +16,15 @@ PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
 LOG_DIRECTORY = "CUDA_MPS_LOG_DIRECTORY"
 ACTIVE_THREAD_PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
-RECOVERING = ("FAULT", "INITIALIZING")  # states in which a server takes no client
+RECOVERING = ("FAULT", "INITIALIZING")  # states in which a server accepts no clients
 ANSWER_SECONDS = 10.0  # for the daemon to answer
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0  # seconds between questions
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0  # seconds between queries
 
 log = logging.getLogger(__name__)
 
 
 def ask(command: str) -> str | None:
-    """The control daemon's answer to a command; None when none answers, or there is no MPS on this machine."""
+    """Send a command to the control daemon; returns its answer, or None without an answer or without MPS."""
     try:
         reply = subprocess.run([CONTROL], input=command + "\n", capture_output=True, text=True, timeout=ANSWER_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
@@ -52,14 +52,14 @@ def _pids(answer: str | None) -> list[int]:
 
 
 def prepare(percentage: int | None, seconds: float) -> None:
-    """Before CUDA starts in this process: set its cap (per cent of the GPU's multiprocessors; None: no cap), and wait
-    until no server is recovering from a fault, which would refuse it; for so many seconds at most."""
+    """Prepare MPS before CUDA starts in this process: set its cap (percentage of the multiprocessors; None: no cap) and
+    wait, at most ``seconds``, while a server recovers from a fault and would refuse the process."""
     if percentage is not None:
         os.environ[ACTIVE_THREAD_PERCENTAGE] = str(percentage)
     deadline, pause = time.monotonic() + seconds, FIRST_PAUSE
     while recovering := {pid: state for pid, state in servers().items() if state in RECOVERING}:
         if time.monotonic() >= deadline:
-            log.warning("MPS servers that still take no client", extra={"servers": recovering})
+            log.warning("MPS servers still take no client", extra={"servers": recovering})
             return
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)

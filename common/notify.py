@@ -1,4 +1,4 @@
-"""What a process tells the service manager that started it: systemd's notification protocol.
+"""systemd's notification protocol: tells the service manager that a process is ready, stopping or alive.
 
 Each message is one datagram to the socket that ``NOTIFY_SOCKET`` names; without one, nothing is said.
 """
@@ -17,7 +17,7 @@ PINGS_PER_LIMIT = 4  # of the watchdog
 
 
 def tell(state: str) -> None:
-    """Send a state. A manager that does not listen is none of our business."""
+    """Send a state, if a service manager listens."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -30,7 +30,7 @@ def tell(state: str) -> None:
 
 
 class Watchdog:
-    """Tells the service manager now and then that a loop is alive; :meth:`ping` is for that loop to call.
+    """Tells the service manager that a loop is alive. The loop calls :meth:`ping`.
 
     ``limit``: seconds without a word after which the manager ends this process; 0: it does not watch.
     """
@@ -41,7 +41,7 @@ class Watchdog:
         self._next = 0.0
 
     def ping(self) -> None:
-        """The loop goes round. May be called as often as one likes."""
+        """Report the loop as alive; sends a datagram only when one is due."""
         now = time.monotonic()
         if self.limit and now >= self._next:
             self._next = now + self.limit / PINGS_PER_LIMIT

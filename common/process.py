@@ -1,4 +1,4 @@
-"""What every process of the group does first: configuration, logs, pid file and metrics."""
+"""Start of a process of the group: configuration, logs, pid file and metrics."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ SWITCH_INTERVAL = 0.0005  # seconds; Python's default of 5 ms lets one thread ke
 
 
 def wake_on_signals(descriptor: int) -> None:
-    """Have TERM and INT do no more than write their number to a non-blocking descriptor. From the main thread."""
+    """Make TERM and INT write their number to a non-blocking descriptor and do nothing else. Main thread only."""
     signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
 
 
 def begin_to_serve() -> None:
-    """All is loaded: the service manager is told.
+    """Tell the service manager that the process is ready, and freeze the garbage collector's present objects.
 
-    From here on full garbage collections leave out what is there now. It stays as long as the process, and to go
-    through it would hold up everything for tens of milliseconds.
+    They live as long as the process, and scanning them would stop everything for tens of milliseconds.
     """
     gc.collect()
     gc.freeze()
@@ -58,7 +57,7 @@ class Process(NamedTuple):
     keys: Keys | None = None  # of an encrypted group
 
     def orphaned(self) -> bool:
-        """Whether whoever started this process has died."""
+        """Whether the process that started this one has died."""
         return os.getppid() != self.parent
 
 
@@ -66,7 +65,7 @@ def start(role: str) -> Process:
     """Start as ``role``, from the command line ``--run-dir DIR [--name NAME]``.
 
     A second worker of a role runs under a name of its own; pid, metrics port, log lines and key carry the name.
-    What makes the configuration unusable here is logged, and ends the process.
+    An unusable configuration is logged and ends the process.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {role}", description=f"The {role} process of a Shoal group.")
     parser.add_argument("--run-dir", type=Path, required=True, help="run directory, with its config.json")
@@ -90,7 +89,7 @@ def start(role: str) -> Process:
 
 
 def _earlier_starts(run_dir: Path, name: str) -> int:
-    """How often the process was started before in this life of its group; counts this start."""
+    """Earlier starts of the process in its run directory; counts this one."""
     path = run_dir / f"{name}.starts"
     try:
         earlier = int(path.read_text())

@@ -1,7 +1,7 @@
-"""What a scheduler remembers of its recent work, as it tells a gateway that asks.
+"""Records of a scheduler's recent work, which gateways ask for.
 
-All times are seconds of the monotonic clock, which is one for all processes of a machine. What workers did is told by
-the scheduler's clock too, so that a worker on another machine needs none that agrees with it.
+All times are seconds of the monotonic clock, which all processes of a machine share. Work of workers is timed by the
+scheduler's clock as well, so workers on other machines need no synchronised clock.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from msgspec import Struct
 from common.messages import FinishReason
 
 PAGE = "/timeline"
-"""Where the scheduler's metrics port has it, for the window ``?since=…&until=…``."""
+"""Path at the scheduler's metrics port, with a window ``?since=…&until=…``."""
 
 WORK = "work"
-"""A further parameter, whatever its value: it asks for steps and calls too."""
+"""A further parameter, of any value: asks for steps and calls as well."""
 
 
 class RequestRecord(Struct, array_like=True):
-    """An engine request; a time is None before it has come. ``number`` stands for it in steps and calls.
+    """An engine request. Times that have not come are None. ``number`` identifies it in steps and calls.
 
     ``prefill``: when its first span of prompt was sent to ``ar_worker``; ``first_codes``, ``generated``: when its first
     and last frame were back; ``first_call``: when its first frames were sent to ``vocoder_worker``; ``sounded``: when
@@ -46,7 +46,7 @@ class RequestRecord(Struct, array_like=True):
 
 
 class StepRecord(Struct, array_like=True, frozen=True):
-    """A step of an AR worker, from when it was its turn (sent, and the one before answered) to its answer.
+    """A step of an AR worker, from its begin (sent, and the step before it answered) to its answer.
 
     ``seconds``: of the device. ``requests``: for which a frame was drawn; ``prompts``: of which it had spans of prompt.
     """
@@ -81,7 +81,7 @@ class CallRecord(Struct, array_like=True, frozen=True):
 
 
 class Recent(Struct, array_like=True, frozen=True):
-    """What was under way in a window of time."""
+    """Requests, steps and calls of a window of time."""
 
     requests: list[RequestRecord]
     steps: list[StepRecord]
@@ -99,7 +99,7 @@ def encode(recent: Recent) -> bytes:
 
 
 def decode(data: bytes) -> Recent:
-    """What :func:`encode` wrote.
+    """Decode what :func:`encode` returned.
 
     Raises:
         msgspec.DecodeError: it is something else.

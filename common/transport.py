@@ -1,4 +1,4 @@
-"""Sockets between the processes: endpoints, options and the order of closing, in one place.
+"""Sockets between the processes: endpoints, options and closing order.
 
 Topology: the scheduler binds one ROUTER, to which gateways and workers connect a DEALER. Each vocoder worker binds a
 second ROUTER for sound, to which gateways connect a DEALER. A ROUTER is mandatory: sending to a peer that has gone is
@@ -36,8 +36,8 @@ MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 HEARTBEAT_MS = 1000
 RECONNECT_MS = 50
 MAX_RECONNECT_MS = 500
-HANDSHAKE_MS = 2000  # of encrypted connections; also how long a refused one is left hanging before the next try
-MAX_IPC_PATH = 103  # bytes: the smallest limit of the systems (macOS)
+HANDSHAKE_MS = 2000  # of encrypted connections; also the pause after which a refused one tries again
+MAX_IPC_PATH = 103  # bytes: the smallest limit of all systems (macOS)
 TCP = "tcp://"
 SCHEDULER = "scheduler"
 
@@ -53,11 +53,11 @@ log = logging.getLogger(__name__)
 
 
 class PeerGoneError(Exception):
-    """The peer this message was for is not connected, or takes no more."""
+    """The peer of a message is not connected, or its queue is full."""
 
 
 def new_incarnation() -> str:
-    """An id for one life of a process."""
+    """Create an id for one life of a process."""
     return os.urandom(8).hex()
 
 
@@ -74,21 +74,21 @@ def ipc_endpoint(run_dir: Path, name: str) -> str:
 
 
 def scheduler_endpoint(config: Config) -> str:
-    """Where the scheduler listens, and all others connect."""
+    """Endpoint at which the scheduler listens and all others connect."""
     return config.transport.scheduler or ipc_endpoint(config.run_path, "scheduler")
 
 
 def audio_endpoint(config: Config, name: str) -> str:
-    """Where the vocoder worker of this name listens for gateways; a tcp port is any free one."""
+    """Endpoint at which the vocoder worker of this name listens for gateways; with tcp, at any free port."""
     host = config.transport.audio_host
     return f"tcp://{host}:*" if host else ipc_endpoint(config.run_path, f"{name}.audio")
 
 
 def load_keys(config: Config, name: str) -> Keys | None:
-    """The keys of the process of this name; None: the group has none, and does without.
+    """Load the keys of the process of this name; None if the group is not encrypted.
 
     Raises:
-        ConfigError: a file that can't be used, or a setting by which something would leave this machine unencrypted.
+        ConfigError: a file that can't be used, or a setting by which data would leave this machine unencrypted.
     """
     _check_hosts(config)
     if not config.transport.keys:
@@ -169,17 +169,17 @@ class Context:
         """A listening ROUTER, and the endpoint it listens at, with its port."""
         socket = self._socket(zmq.ROUTER)
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a peer that connects anew takes its identity along
+        socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a peer that reconnects keeps its identity
         if (keys := self._keys_for(endpoint)) is not None:
-            _show(socket, keys)
+            _authenticate(socket, keys)
             socket.setsockopt(zmq.CURVE_SERVER, 1)
             socket.setsockopt_string(zmq.ZAP_DOMAIN, DOMAIN)
-            socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # nobody comes in while nobody checks
+            socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # no connection is accepted while the key check does not run
         socket.bind(endpoint)
         return socket, socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def dealer(self, endpoint: str, incarnation: str, server: str) -> tuple[zmq.Socket[bytes], Monitor]:
-        """A connecting DEALER, and what hears of its connections and losses. ``server``: name of the process there.
+        """A connecting DEALER and the monitor of its connection. ``server``: name of the process at the other side.
 
         Raises:
             ConfigError: the public key of that process is not known.
@@ -190,12 +190,12 @@ class Context:
         socket.setsockopt(zmq.IDENTITY, incarnation.encode())
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, MAX_RECONNECT_MS)
-        # Without a connection nothing is queued: what is said to a lost peer is lost with it.
+        # Without a connection nothing is queued: messages to a lost peer are lost with it.
         socket.setsockopt(zmq.IMMEDIATE, 1)
         if keys is not None and server_key is not None:
-            _show(socket, keys)
+            _authenticate(socket, keys)
             socket.setsockopt(zmq.CURVE_SERVERKEY, server_key)
-            socket.setsockopt(zmq.RECONNECT_IVL, MAX_RECONNECT_MS)  # who is refused makes work for both at each try
+            socket.setsockopt(zmq.RECONNECT_IVL, MAX_RECONNECT_MS)  # a refused attempt costs both sides work
         monitor = Monitor(socket, server)
         self._sockets.append(monitor.socket)
         socket.connect(endpoint)
@@ -205,7 +205,7 @@ class Context:
         return self._keys if endpoint.startswith(TCP) else None
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
-        # A gateway closes what connected it to a vocoder worker that is lost, and connects to the next.
+        # A gateway closes its socket to a lost vocoder worker and opens another to the next.
         self._sockets = [one for one in self._sockets if not one.closed]
         socket: zmq.Socket[bytes] = self._context.socket(kind)
         socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
@@ -224,15 +224,15 @@ class Context:
         self._context.term()
 
 
-def _show(socket: zmq.Socket[bytes], keys: Keys) -> None:
-    """Have a socket prove that it is ours."""
+def _authenticate(socket: zmq.Socket[bytes], keys: Keys) -> None:
+    """Make a socket prove its identity by our keys."""
     socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
     socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
 
 
 def receive(socket: zmq.Socket[bytes]) -> list[zmq.Frame] | None:
-    """The frames of the next message, or None when there is none now."""
+    """Receive the frames of the next message; None if there is none now."""
     try:
         return socket.recv_multipart(zmq.NOBLOCK, copy=False)
     except zmq.Again:
@@ -256,7 +256,7 @@ def send(socket: zmq.Socket[bytes], frames: Sequence[Any], peer: str | None = No
 
 
 def key_owner(frames: Sequence[zmq.Frame]) -> str | None:
-    """Whose key the sender of a message has shown; None: it came by a connection without encryption."""
+    """Name of the process whose key the sender of a message has proved; None without encryption."""
     try:
         return str(frames[-1].get("User-Id"))
     except zmq.ZMQError:

@@ -44,7 +44,7 @@ INBOX_BOUND = 4096
 TICK_MS = 1000
 HANG_FACTOR = 20  # times the longest work so far
 HANG_EXIT_CODE = 91
-STALL_SECONDS = 3 * TICK_MS / 1000
+STALL_SECONDS = 2 * TICK_MS / 1000
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +153,8 @@ class WorkerLink:
     def _watch_compute(self) -> None:
         """End the process if the compute thread hangs; the log then has the stack of each thread."""
         now = time.monotonic()
-        if now - self._watched > STALL_SECONDS:  # the whole process stood still: its threads start again together
+        if now - self._watched > STALL_SECONDS:  # the whole process stood still, not the compute thread alone
+            self.inbox.forget_busy()
             self._no_hang_before = now + self._hang_timeout
         self._watched = now
         busy = self._busy_seconds()

@@ -1,4 +1,4 @@
-"""Who may connect: the answer to ZeroMQ's authentication requests (RFC 27, ZAP) of one context.
+"""Authentication: answers ZeroMQ's authentication requests (RFC 27, ZAP) of one context.
 
 A thread that sleeps until a peer has proved that it holds a key. It ends with its context.
 """
@@ -17,7 +17,7 @@ ENDPOINT = "inproc://zeromq.zap.01"
 DOMAIN = "shoal"
 VERSION = b"1.0"
 ACCEPTED = b"200"
-# A refusal for now: the peer is told nothing, and tries again by itself, so that a key can be added while it waits.
+# A temporary refusal: the peer gets no reason and tries again, so that a key can be added meanwhile.
 REFUSED = b"300"
 
 log = logging.getLogger(__name__)

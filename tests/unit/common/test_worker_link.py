@@ -101,6 +101,23 @@ def test_a_process_that_was_stopped_does_not_take_the_pause_for_a_hang(bench: Ca
     assert one.next(StepDone).body.step == 0
 
 
+@pytest.mark.parametrize("stopped", [0.8, 3.0])
+def test_a_hang_after_a_pause_is_noticed_as_soon_as_any_other(bench: Callable[[float], Bench], stopped: float) -> None:
+    one = bench(1.0)
+    one.send(Welcome(), "a")
+    one.hold(0, "a")
+    one.process.send_signal(signal.SIGSTOP)
+    time.sleep(stopped)
+    one.process.send_signal(signal.SIGCONT)
+    one.hang.unlink()
+    assert one.next(StepDone).body.step == 0
+    for step in range(1, 80):
+        one.plan(step, "a")
+        one.next(StepDone)
+    one.hold(80, "a")
+    assert one.process.wait(8) == HANG_EXIT_CODE
+
+
 def test_a_reset_drops_the_work_that_waits_and_answers_go_to_the_scheduler_that_asked(
     bench: Callable[[float], Bench],
 ) -> None:
