@@ -30,6 +30,7 @@ class ArWorker:
             settings.page_size,
             context=model.max_seq_len,
             semantic_begin=model.semantic_begin_id,
+            max_prefill_tokens=process.config.scheduler.prefill_budget,
         )
         self._link = WorkerLink(process, context, hello)
         self._metrics.queues.values = self._link.queues

@@ -223,6 +223,24 @@ class Config(Section, frozen=True):
     transport: Transport = field(default_factory=Transport)
     supervisor: Supervisor = field(default_factory=Supervisor)
     debug: Debug = field(default_factory=Debug)
+
+    def __post_init__(self) -> None:
+        """Refuse settings that contradict each other.
+
+        Raises:
+            ValueError: naming both.
+        """
+        scheduler, ar_worker = self.scheduler, self.ar_worker
+        bounds = [  # (a setting, its value, the setting that bounds it from below, its value)
+            ("scheduler.prefill_budget", scheduler.prefill_budget, "ar_worker.page_size", ar_worker.page_size),
+            ("scheduler.max_chunk", scheduler.max_chunk, "scheduler.min_chunk", scheduler.min_chunk),
+            ("scheduler.max_chunk", scheduler.max_chunk, "scheduler.max_first_chunk", scheduler.max_first_chunk),
+            ("ar_worker.pages", ar_worker.pages, "ar_worker.slots", ar_worker.slots),
+        ]
+        for name, value, least_name, least in bounds:
+            if value < least:
+                raise ValueError(f"{name} = {value} is less than {least_name} = {least}")
+
     log: Log = field(default_factory=Log)
 
     @property

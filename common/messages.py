@@ -58,6 +58,7 @@ class ArWorkerHello(Body, frozen=True):
     page_size: int
     context: int  # most positions of one sequence
     semantic_begin: int  # main token of a frame whose first code is 0
+    max_prefill_tokens: int = 2**31 - 1  # prompt positions of one step
 
 
 class VocoderWorkerHello(Body, frozen=True):

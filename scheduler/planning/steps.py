@@ -171,13 +171,14 @@ def _budget(worker: ArWorker, settings: Settings, decodes: int) -> int:
 
     Where that is hardly possible anyway, prompts may make the step longer by a quarter, so that none is shut out.
     """
+    most = min(max(settings.prefill_budget, worker.page_size), worker.max_prefill_tokens)
     if decodes == 0:
-        return max(settings.prefill_budget, worker.page_size)
+        return most
     price = worker.step_cost.predict(0, 1) - worker.step_cost.predict(0, 0)
     alone = worker.step_cost.predict(decodes, 0)
     room = max(settings.prefill_share * worker.frame_seconds - alone, LEAST_PREFILL_SHARE * alone)
-    affordable = int(room / price) if price > 0 else settings.prefill_budget
-    return max(worker.page_size, min(settings.prefill_budget, affordable))
+    affordable = int(room / price) if price > 0 else most
+    return min(most, max(worker.page_size, affordable))
 
 
 def _span(sequence: Sequence, budget: int, page_size: int) -> int:

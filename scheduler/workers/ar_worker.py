@@ -87,6 +87,7 @@ class ArWorker:
         self.page_size = hello.page_size
         self.context = min(hello.context, hello.pages * hello.page_size)
         self.semantic_begin = hello.semantic_begin
+        self.max_prefill_tokens = hello.max_prefill_tokens  # per step
         self.frame_seconds = frame_seconds
         self.leaving = False
         self.slots = SlotPool(hello.slots)

@@ -59,3 +59,23 @@ def test_processes_read_what_was_resolved(tmp_path: Path) -> None:
     configuration.save(config)
     loaded: Config = configuration.load(tmp_path)
     assert loaded == config
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (
+            ["ar_worker.page_size=64", "scheduler.prefill_budget=32"],
+            ["scheduler.prefill_budget", "ar_worker.page_size"],
+        ),
+        (["scheduler.prefill_budget=15"], ["scheduler.prefill_budget", "ar_worker.page_size"]),
+        (["scheduler.max_chunk=1"], ["scheduler.max_chunk", "scheduler.min_chunk"]),
+        (["scheduler.max_chunk=7"], ["scheduler.max_chunk", "scheduler.max_first_chunk"]),
+        (["ar_worker.slots=8", "ar_worker.pages=7"], ["ar_worker.pages", "ar_worker.slots"]),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_and_both_named(overrides: list[str], named: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(overrides=overrides)
+    assert all(name in str(caught.value) for name in named)
+    resolve(overrides=["ar_worker.page_size=32", "scheduler.prefill_budget=32"])

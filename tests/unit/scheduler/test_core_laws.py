@@ -152,10 +152,15 @@ class CoreMachine(RuleBasedStateMachine):
     def late_answer(self) -> None:
         self.world.late_answer()
 
-    @rule(kind=st.sampled_from(["ar", "vocoder"]))
-    def join_worker(self, kind: str) -> None:
+    @rule(
+        kind=st.sampled_from(["ar", "vocoder"]),
+        sizes=st.fixed_dictionaries(
+            {"slots": st.integers(1, 5), "pages": st.sampled_from([32, 64]), "max_prefill_tokens": st.integers(4, 20)}
+        ),
+    )
+    def join_worker(self, kind: str, sizes: dict[str, int]) -> None:
         if kind == "ar" and len(self.world.ar) < 2:
-            self.world.join_ar()
+            self.world.join_ar(**sizes)
         elif kind == "vocoder" and len(self.world.vocoders) < 2:
             self.world.join_vocoder()
 

@@ -279,3 +279,17 @@ def test_short_steps_are_sent_two_ahead(seconds: float, most: int) -> None:
     world.settle()
     assert world.ended[request].frames == 20
     world.check_idle()
+
+
+@pytest.mark.parametrize("most", [4, 6, 9])
+def test_a_step_has_no_more_prompt_than_the_worker_can_take(most: int) -> None:
+    """The world's worker refuses larger ones; the scheduler's own budget is larger, and another worker's limit too."""
+    world = World(Settings(prefill_budget=1024))
+    world.join_ar(max_prefill_tokens=most)
+    world.join_ar(max_prefill_tokens=64)
+    world.join_vocoder()
+    requests = [world.submit([30], [12], voice=voice) for voice in range(4)]
+    world.settle()
+    for request in requests:
+        assert world.ended[request].failure is None
+        world.check_ended(request)

@@ -95,9 +95,17 @@ class Job(NamedTuple):
 class FakeAr:
     """An AR worker that keeps page tables and what each page holds, and checks each plan against them."""
 
-    def __init__(self, name: str, slots: int = 4, pages: int = 64, page_size: int = 4, context: int = 128) -> None:
+    def __init__(
+        self,
+        name: str,
+        slots: int = 4,
+        pages: int = 64,
+        page_size: int = 4,
+        context: int = 128,
+        max_prefill_tokens: int = 64,
+    ) -> None:
         self.incarnation = name
-        self.hello = ArWorkerHello("ar_worker", slots, pages, page_size, context, SEMANTIC_BEGIN)
+        self.hello = ArWorkerHello("ar_worker", slots, pages, page_size, context, SEMANTIC_BEGIN, max_prefill_tokens)
         self.plans: deque[tuple[StepPlan, list[Array]]] = deque()
         self.seeds: dict[int, int] = {}
         self.tables: dict[int, list[int]] = {}
@@ -123,7 +131,7 @@ class FakeAr:
             assert index == len(self.tables[slot]), "pages are appended in order"
             self.tables[slot].append(page)
         rows: list[int] = []
-        assert sum(prefill.tokens for prefill in plan.prefills) == prompt.shape[1]
+        assert sum(prefill.tokens for prefill in plan.prefills) == prompt.shape[1] <= self.hello.max_prefill_tokens
         offset = 0
         for prefill in plan.prefills:
             self._prefill(prefill, prompt[:, offset : offset + prefill.tokens], jobs)
@@ -371,7 +379,8 @@ class World:
         self.core = Scheduler(self.core.settings, FRAME_SECONDS, self.observers())
         for worker in ar:
             hello = worker.hello
-            self.join_ar(slots=hello.slots, pages=hello.pages, page_size=hello.page_size, context=hello.context)
+            sizes = {"slots": hello.slots, "pages": hello.pages, "page_size": hello.page_size}
+            self.join_ar(**sizes, context=hello.context, max_prefill_tokens=hello.max_prefill_tokens)
         for vocoder in vocoders:
             self.join_vocoder(vocoder.hello.slots)
 
