@@ -19,7 +19,7 @@ from common.checkpoint import load_model_config
 from gateway.checkpoint.prompt import Prompts
 from models.recipe import export
 from models.recipe.codec import CODEC, Codec, WholeRows
-from models.recipe.conversations import SHAPES, Conversations, EncodedStream, Shape
+from models.recipe.conversations import SHAPES, Conversations, Shape, Spoken
 from models.recipe.decoder import decoded
 from models.recipe.dual_ar import DualAR
 from models.recipe.encoder import Student, code_losses, encoder_loss
@@ -46,14 +46,14 @@ def prompts(checkpoint: Path) -> Prompts:
     return Prompts(checkpoint, load_model_config(checkpoint).semantic_begin_id)
 
 
-def utterances() -> list[EncodedStream]:
+def utterances() -> list[Spoken]:
     rng = np.random.default_rng(0)
     made = []
     for number, text in enumerate(TEXTS):
         frames = 2 * len(text)
         letters = np.linspace(0, len(text) - 1, frames).astype(np.float32)
         codes = rng.integers(512, size=(10, frames)).astype(np.int16)
-        made.append(EncodedStream(text, number % 2, codes, letters, np.zeros((frames, 4), np.int16)))
+        made.append(Spoken(text, number % 2, codes, letters, np.zeros((frames, 4), np.int16)))
     return made
 
 
