@@ -8,6 +8,7 @@ import json
 import random
 import resource
 import socket
+import sys
 import wave
 from collections.abc import Awaitable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.chaos.faults import shut_down
 from tests.integration.client import Reply, codes, gather, post, speak
 from tests.integration.group import Group, costs, eventually, free_port, running
 
@@ -210,6 +212,45 @@ def test_a_worker_whose_compute_thread_hangs_is_lost_and_streams_go_on(program: 
         assert not reply.broken
         assert np.array_equal(reply.samples, undisturbed.samples)
         eventually(group.idle)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="connections are cut by Linux' system calls")
+@pytest.mark.parametrize("host", ["", "127.0.0.1"])
+def test_a_connection_that_is_cut_costs_a_pause(host: str) -> None:
+    """Between gateway and vocoder worker, while both live: over a socket of the run directory, and over tcp."""
+    calls = {"Streamed.": {"seed": 1}, "As a file.": {"seed": 2, "streaming": False}, "Short.": {"seed": 3}}
+
+    def all_of(group: Group) -> list[object]:
+        return [speak(group.base, text, max_new_tokens=200, **fields) for text, fields in calls.items()]
+
+    with running(*costs(step_ms=10.0, transport__audio_host=host)) as group:
+
+        async def cut_again_and_again() -> int:
+            cuts = 0
+            for _ in range(6):
+                await asyncio.sleep(0.3)
+                cuts += cut_audio(group, tcp=bool(host))
+            return cuts
+
+        undisturbed = gather(*all_of(group))
+        *replies, cuts = gather(*all_of(group), cut_again_and_again())
+        assert cuts >= 3
+        for before, reply in zip(undisturbed, replies, strict=True):
+            assert not reply.broken
+            assert np.array_equal(reply.samples, before.samples)
+        eventually(group.idle)
+
+
+def cut_audio(group: Group, tcp: bool) -> int:
+    """Cut the connections at the socket where the vocoder worker offers its sound; how many there were."""
+    pid = group.pid("vocoder_worker")
+    metrics = int((group.run_dir / "vocoder_worker.metrics").read_text())
+    if tcp:
+        found = psutil.Process(pid).net_connections("tcp")
+        here = [one.fd for one in found if one.status == "ESTABLISHED" and one.laddr.port != metrics]
+    else:
+        here = [one.fd for one in psutil.Process(pid).net_connections("unix") if str(one.laddr).endswith(".audio.sock")]
+    return sum(shut_down(pid, fd) for fd in here)
 
 
 async def later(call: Awaitable[Reply]) -> Reply:
