@@ -93,6 +93,32 @@ def test_written_slowly_or_sent_at_once_it_is_the_same_sound(talking_group: Grou
     asyncio.run(test())
 
 
+@pytest.mark.parametrize("killed", ["scheduler", "ar_worker", "vocoder_worker"])
+def test_a_process_that_dies_while_text_is_written_costs_a_pause(talking_group: Group, killed: str) -> None:
+    """The computed model, several turns, and text that comes before, while and after the process is gone."""
+
+    async def test() -> None:
+        text = f"{TEXT} {TEXT}"
+        reply = await speak(talking_group.base, text, seed=4, sample_rate=16000, streaming=False)
+        async with connected(talking_group, seed=4, sample_rate=16000) as socket:
+            words = text.split(" ")
+            for number, word in enumerate(words):
+                await socket.send("text", text=word + " ")
+                if number == len(words) // 3:
+                    await socket.read(until="audio")
+                    talking_group.kill(killed)
+                await asyncio.sleep(0.02)
+            await socket.send("stop")
+            assert (await socket.read())["reason"] == "stop"
+        assert len(socket.sound) == 2 * len(reply.samples) > 16000
+        written = np.frombuffer(socket.sound, "<i2").astype(int)
+        assert np.abs(written - reply.samples).max() <= 1
+
+    asyncio.run(test())
+    eventually(talking_group.ready, 60)
+    eventually(talking_group.idle)
+
+
 def test_the_first_sentence_is_heard_before_the_second_is_written(open_group: Group) -> None:
     async def test() -> None:
         async with connected(open_group) as socket:
