@@ -29,7 +29,7 @@ _NAME = re.compile(r"[A-Za-z0-9_\-]{1,64}")
 log = logging.getLogger(__name__)
 
 
-class Keys:
+class CurveKeys:
     """CURVE keys of one process, and the public keys of the others.
 
     Raises ConfigError: the directory has no key for ``name``, or one that others may read.

@@ -17,7 +17,7 @@ from common import config as configuration
 from common import logs, metrics, notify, transport
 from common.config import Config, ConfigError
 from common.files import write_atomically
-from common.key_directory import Keys
+from common.key_directory import CurveKeys
 from common.metrics import Page, ProcessMetrics
 from common.transport import new_incarnation
 
@@ -54,7 +54,7 @@ class Process(NamedTuple):
     registry: CollectorRegistry
     pages: dict[str, Page]  # at the port of the metrics
     parent: int
-    keys: Keys | None = None  # of an encrypted group
+    curve_keys: CurveKeys | None = None  # of an encrypted group
 
     def orphaned(self) -> bool:
         """Whether the process that started this one has died."""
@@ -76,7 +76,7 @@ def start(role: str) -> Process:
     config = configuration.load(arguments.run_dir)
     logs.setup(arguments.name, config.log.level)
     try:
-        keys = transport.load_keys(config, arguments.name)
+        keys = transport.load_curve_keys(config, arguments.name)
     except ConfigError as error:
         log.error("can't start: %s", error)
         sys.exit(1)

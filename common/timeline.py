@@ -80,7 +80,7 @@ class CallRecord(Struct, array_like=True, frozen=True):
     items: list[CallItem]
 
 
-class Recent(Struct, array_like=True, frozen=True):
+class SchedulerRecords(Struct, array_like=True, frozen=True):
     """Requests, steps and calls of a window of time."""
 
     requests: list[RequestRecord]
@@ -88,17 +88,17 @@ class Recent(Struct, array_like=True, frozen=True):
     calls: list[CallRecord]
 
 
-NOTHING = Recent([], [], [])
+NOTHING = SchedulerRecords([], [], [])
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Recent)
+_decoder = msgspec.msgpack.Decoder(SchedulerRecords)
 
 
-def encode(recent: Recent) -> bytes:
+def encode(recent: SchedulerRecords) -> bytes:
     return _encoder.encode(recent)
 
 
-def decode(data: bytes) -> Recent:
+def decode(data: bytes) -> SchedulerRecords:
     """Decode what :func:`encode` returned.
 
     Raises:

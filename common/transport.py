@@ -26,7 +26,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from common.config import ROOT, Config, ConfigError
-from common.key_directory import Keys
+from common.key_directory import CurveKeys
 from common.logs import Throttle
 from common.zap import DOMAIN, KeyCheck
 
@@ -84,7 +84,7 @@ def audio_endpoint(config: Config, name: str) -> str:
     return f"tcp://{host}:*" if host else ipc_endpoint(config.run_path, f"{name}.audio")
 
 
-def load_keys(config: Config, name: str) -> Keys | None:
+def load_curve_keys(config: Config, name: str) -> CurveKeys | None:
     """Load the keys of the process of this name; None if the group is not encrypted.
 
     Raises:
@@ -93,7 +93,7 @@ def load_keys(config: Config, name: str) -> Keys | None:
     _check_hosts(config)
     if not config.transport.keys:
         return None
-    keys = Keys((ROOT / config.transport.keys).resolve(), name)
+    keys = CurveKeys((ROOT / config.transport.keys).resolve(), name)
     keys.public_key(SCHEDULER)
     return keys
 
@@ -157,7 +157,7 @@ class Context:
     gives up a peer; a connection outlives them, so that the scheduler decides first.
     """
 
-    def __init__(self, keys: Keys | None = None, worker_timeout: float = 5.0) -> None:
+    def __init__(self, keys: CurveKeys | None = None, worker_timeout: float = 5.0) -> None:
         self._silence_ms = round(2000 * worker_timeout)
         self._context = zmq.Context()
         self._sockets: list[zmq.Socket[bytes]] = []
@@ -201,7 +201,7 @@ class Context:
         socket.connect(endpoint)
         return socket, monitor
 
-    def _keys_for(self, endpoint: str) -> Keys | None:
+    def _keys_for(self, endpoint: str) -> CurveKeys | None:
         return self._keys if endpoint.startswith(TCP) else None
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
@@ -224,7 +224,7 @@ class Context:
         self._context.term()
 
 
-def _authenticate(socket: zmq.Socket[bytes], keys: Keys) -> None:
+def _authenticate(socket: zmq.Socket[bytes], keys: CurveKeys) -> None:
     """Make a socket prove its identity by our keys."""
     socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)

@@ -10,7 +10,7 @@ import threading
 
 import zmq
 
-from common.key_directory import Keys
+from common.key_directory import CurveKeys
 from common.logs import Throttle
 
 ENDPOINT = "inproc://zeromq.zap.01"
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class KeyCheck(threading.Thread):
     """Accepts peers whose key is known. Start it before the first socket of the context is bound."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: CurveKeys) -> None:
         super().__init__(name="key check", daemon=True)
         self._keys = keys
         self._refusals = Throttle()

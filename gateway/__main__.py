@@ -57,7 +57,7 @@ def main() -> int:
 async def _run(process: Process, served: ServedModel) -> int:
     settings = process.config.gateway
     signals = _signals()
-    context = Context(process.keys, process.config.scheduler.worker_timeout)
+    context = Context(process.curve_keys, process.config.scheduler.worker_timeout)
     engine = Engine(process, context)
     try:
         bounds = engine_bounds(process.config, served)

@@ -8,6 +8,6 @@ from scheduler.shell import Shell
 
 if __name__ == "__main__":
     this = process.start("scheduler")
-    context = Context(this.keys, this.config.scheduler.worker_timeout)
+    context = Context(this.curve_keys, this.config.scheduler.worker_timeout)
     Shell(this, context).run()
     context.close()

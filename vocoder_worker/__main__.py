@@ -41,7 +41,7 @@ def main() -> int:
         return 1
     mps.report(str(executor.device))
     gpu.watch(this.registry, str(executor.device))
-    context = Context(this.keys, this.config.scheduler.worker_timeout)
+    context = Context(this.curve_keys, this.config.scheduler.worker_timeout)
     VocoderWorker(this, context, executor).run()
     context.close()
     return 0

@@ -20,7 +20,7 @@ from common import config as configuration
 from common.checkpoint import CheckpointError, load_codec_config, load_generation_config, load_model_config
 from common.config import Config, ConfigError, worker_names
 from common.files import write_atomically
-from common.transport import audio_endpoint, load_keys
+from common.transport import audio_endpoint, load_curve_keys
 from common.weight_files import check_weight_files
 from deploy.group import mps, ports, prometheus
 from deploy.group.mps import MpsError
@@ -91,7 +91,7 @@ def check(config: Config) -> None:
     for name, _ in worker_names(config):
         audio_endpoint(config, name)
     for name, _ in processes(config):
-        load_keys(config, name)
+        load_curve_keys(config, name)
     if _alive(config.run_path / "supervisord.pid"):
         raise ConfigError(f"run directory: {config.run_path} is in use by another group")
     for setting, host, port in _listening(config):

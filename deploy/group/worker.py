@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from common import config as configuration
 from common.checkpoint import CheckpointError, load_codec_config, load_model_config
 from common.config import ROOT, Config, ConfigError
-from common.transport import load_keys
+from common.transport import load_curve_keys
 from common.weight_files import check_weight_files
 from deploy.group import serve
 
@@ -37,7 +37,7 @@ def parse(arguments: Sequence[str], program: str) -> tuple[str, str, Config]:
         raise ConfigError("transport.scheduler: required, the address at which the scheduler listens")
     if chosen.role == "vocoder_worker" and not config.transport.audio_host:
         raise ConfigError("transport.audio_host: required, the address at which gateways reach this machine")
-    load_keys(config, chosen.name)
+    load_curve_keys(config, chosen.name)
     return chosen.role, chosen.name, config
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 from aiohttp import web
 
-from common.timeline import NOTHING, Recent, RequestRecord
+from common.timeline import NOTHING, RequestRecord, SchedulerRecords
 from gateway.http.errors import ApiError, invalid
 from gateway.observe import scheduler_records
 from gateway.observe.timeline import Timeline
@@ -62,7 +62,7 @@ async def trace_of_all(request: web.Request) -> web.Response:
     return await _trace(timelines[::-1], recent or NOTHING, time.time() - now)
 
 
-async def _look_up(request: web.Request, work: bool) -> tuple[Timeline, Recent | None]:
+async def _look_up(request: web.Request, work: bool) -> tuple[Timeline, SchedulerRecords | None]:
     """Return a request's timeline and the scheduler's records of it; None if the scheduler doesn't answer."""
     gateway: Gateway = request.app[GATEWAY]
     timeline = gateway.timelines.find(request.match_info["id"])
@@ -76,7 +76,7 @@ async def _look_up(request: web.Request, work: bool) -> tuple[Timeline, Recent |
     )  # of many steps
 
 
-async def _trace(timelines: list[Timeline], recent: Recent, wall: float) -> web.Response:
+async def _trace(timelines: list[Timeline], recent: SchedulerRecords, wall: float) -> web.Response:
     def encoded() -> bytes:
         return msgspec.json.encode(trace(timelines, recent, time.monotonic(), wall))
 

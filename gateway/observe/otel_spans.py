@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from common.timeline import Recent, RequestRecord
+from common.timeline import RequestRecord, SchedulerRecords
 from common.version import VERSION
 from gateway.observe import scheduler_records
 from gateway.observe.timeline import Timeline
@@ -49,7 +49,7 @@ class SpanMaker:
         self._provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("shoal", VERSION)
 
-    def make(self, timelines: Sequence[Timeline], recent: Recent) -> None:
+    def make(self, timelines: Sequence[Timeline], recent: SchedulerRecords) -> None:
         """Make the spans of finished requests. Use one thread at a time."""
         for timeline in timelines:
             self._make(timeline, scheduler_records.of_request(recent, timeline.engine_request).requests)

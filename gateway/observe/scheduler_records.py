@@ -8,27 +8,27 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common import timeline
-from common.timeline import Recent, RequestRecord
+from common.timeline import RequestRecord, SchedulerRecords
 from gateway.observe import process_ports
 
 
-async def ask(run_dir: Path, since: float, until: float, work: bool) -> Recent | None:
+async def ask(run_dir: Path, since: float, until: float, work: bool) -> SchedulerRecords | None:
     """Query what ran between two times, steps and calls only with ``work``; None without an answer."""
     return await asyncio.to_thread(_ask, run_dir / "scheduler.metrics", since, until, work)
 
 
-def _ask(port_file: Path, since: float, until: float, work: bool) -> Recent | None:
+def _ask(port_file: Path, since: float, until: float, work: bool) -> SchedulerRecords | None:
     data = process_ports.fetch(port_file, f"{timeline.PAGE}?since={since}&until={until}" + f"&{timeline.WORK}" * work)
     return None if data is None else timeline.decode(data)
 
 
-def of_request(recent: Recent, engine_request: str) -> Recent:
+def of_request(recent: SchedulerRecords, engine_request: str) -> SchedulerRecords:
     """Select the records of a request, whose engine requests are ``ID``, ``ID.1``, ``ID.2`` …"""
     records = [record for record in recent.requests if record.request.partition(".")[0] == engine_request]
     numbers = {record.number for record in records}
     steps = [step for step in recent.steps if not numbers.isdisjoint(step.requests + step.prompts)]
     calls = [call for call in recent.calls if not numbers.isdisjoint(item.request for item in call.items)]
-    return Recent(records, steps, calls)
+    return SchedulerRecords(records, steps, calls)
 
 
 class Stage(NamedTuple):

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
-from common.timeline import CallRecord, Recent, RequestRecord, StepRecord
+from common.timeline import CallRecord, RequestRecord, SchedulerRecords, StepRecord
 from gateway.observe.scheduler_records import stages
 from gateway.observe.timeline import Timeline
 
@@ -20,7 +20,7 @@ GATEWAY, SCHEDULER, FIRST_WORKER = 1, 2, 3  # process ids in the trace
 WORK = 1  # thread id of a worker's track
 
 
-def trace(timelines: Sequence[Timeline], recent: Recent, now: float, wall: float) -> dict[str, Any]:
+def trace(timelines: Sequence[Timeline], recent: SchedulerRecords, now: float, wall: float) -> dict[str, Any]:
     """Build a trace. ``now``: end of unfinished events; ``wall``: offset of the times to seconds since 1970."""
     events: list[Event] = [_name(GATEWAY, "gateway"), _name(SCHEDULER, "scheduler")]
     for tid, timeline in enumerate(timelines, start=1):
@@ -55,7 +55,7 @@ def _of_record(record: RequestRecord, tid: int, now: float) -> Iterator[Event]:
         yield _slice(SCHEDULER, tid + 1, "vocoder", record.first_call, record.sounded, {"calls": record.calls})
 
 
-def _of_workers(recent: Recent) -> Iterator[Event]:
+def _of_workers(recent: SchedulerRecords) -> Iterator[Event]:
     work: list[StepRecord | CallRecord] = [*recent.steps, *recent.calls]
     pids = dict(zip(sorted({record.worker for record in work}), itertools.count(FIRST_WORKER)))
     for worker, pid in pids.items():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from common import timeline
-from common.timeline import CallItem, CallRecord, Recent, RequestRecord, StepRecord
+from common.timeline import CallItem, CallRecord, RequestRecord, SchedulerRecords, StepRecord
 from scheduler.observer import Observer
 from scheduler.requests.request import Request
 from scheduler.workers.ar_worker import ArWorker, Step
@@ -78,7 +78,7 @@ class Journal(Observer):
 
     # Queries ---------------------------------------------------------------------------------------------------------
 
-    def recent(self, since: float, until: float, work: bool) -> Recent:
+    def recent(self, since: float, until: float, work: bool) -> SchedulerRecords:
         """Requests under way between two times and, with ``work``, the steps and calls."""
         # Copies made at once, while the core goes on.
         records = [*list(self._ended), *list(self._open.values())]
@@ -86,8 +86,10 @@ class Journal(Observer):
             record for record in records if record.queued <= until and (record.ended is None or record.ended >= since)
         ]
         if not work:
-            return Recent(requests, [], [])
-        return Recent(requests, _within(list(self._steps), since, until), _within(list(self._calls), since, until))
+            return SchedulerRecords(requests, [], [])
+        return SchedulerRecords(
+            requests, _within(list(self._steps), since, until), _within(list(self._calls), since, until)
+        )
 
     def page(self, parameters: Mapping[str, str]) -> bytes:
         """The reply at :data:`common.timeline.PAGE`.

@@ -15,7 +15,7 @@ import zmq
 from common import key_directory as key_files
 from common import transport
 from common.config import ConfigError, resolve
-from common.key_directory import Keys
+from common.key_directory import CurveKeys
 from common.messages import Ping, pack, unpack
 from common.transport import CONNECTED, DISCONNECTED, Context
 from tests.unit.common.test_transport import eventually
@@ -33,7 +33,7 @@ def directory(tmp_path: Path) -> Path:
 @pytest.fixture
 def contexts(directory: Path) -> Iterator[dict[str, Context]]:
     """One for each process."""
-    made = {name: Context(Keys(directory, name)) for name in ("scheduler", "worker-b")}
+    made = {name: Context(CurveKeys(directory, name)) for name in ("scheduler", "worker-b")}
     yield made
     for context in made.values():
         context.close()
@@ -72,7 +72,7 @@ def test_an_unknown_peer_is_refused_until_its_key_is_added(
     directory: Path, contexts: dict[str, Context], caplog: pytest.LogCaptureFixture
 ) -> None:
     _, endpoint = contexts["scheduler"].router(ANYWHERE)
-    stranger = Context(Keys(elsewhere(directory, "stranger"), "stranger"))
+    stranger = Context(CurveKeys(elsewhere(directory, "stranger"), "stranger"))
     dealer, monitor = stranger.dealer(endpoint, "me", "scheduler")
     with caplog.at_level(logging.WARNING):
         eventually(lambda: [*monitor.events(), "ours is not known there" in caplog.text][-1])
@@ -172,21 +172,21 @@ def test_a_name_that_no_process_can_have_gets_no_key(tmp_path: Path, name: str) 
 
 def test_a_key_that_can_t_be_used_is_named(directory: Path) -> None:
     with pytest.raises(ConfigError, match=r"transport\.keys: .*nobody\.key_secret"):
-        Keys(directory, "nobody")
+        CurveKeys(directory, "nobody")
     (directory / "gateway.key_secret").chmod(0o644)
     with pytest.raises(ConfigError, match=r"every user may read .*gateway\.key_secret"):
-        Keys(directory, "gateway")
+        CurveKeys(directory, "gateway")
     shutil.copy(directory / "worker-b.key", directory / "public.key_secret")
     with pytest.raises(ConfigError, match="holds no secret key"):
-        Keys(directory, "public")
+        CurveKeys(directory, "public")
     (directory / "short.key_secret").write_text('curve\n    public-key = "abc"\n')
     with pytest.raises(ConfigError, match="40 characters"):
-        Keys(directory, "short")
+        CurveKeys(directory, "short")
 
 
 def test_a_broken_certificate_does_not_hide_the_others(directory: Path) -> None:
     (directory / "a.key").write_text("nonsense")
-    keys = Keys(directory, "gateway")
+    keys = CurveKeys(directory, "gateway")
     assert keys.owner(zmq.utils.z85.decode(keys.public_key("worker-b"))) == "worker-b"
 
 
@@ -205,20 +205,20 @@ def test_a_broken_certificate_does_not_hide_the_others(directory: Path) -> None:
 )
 def test_nothing_leaves_the_machine_without_keys(setting: str, named: str) -> None:
     with pytest.raises(ConfigError, match=f"{named} is reached over the network: transport.keys"):
-        transport.load_keys(resolve(None, [setting]), "scheduler")
+        transport.load_curve_keys(resolve(None, [setting]), "scheduler")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost"])
 def test_loopback_needs_no_keys(host: str) -> None:
     config = resolve(None, [f"transport.scheduler='tcp://{host}:5560'", f"transport.audio_host='{host}'"])
-    assert transport.load_keys(config, "scheduler") is None
+    assert transport.load_curve_keys(config, "scheduler") is None
 
 
 def test_with_keys_the_network_may_be_used(directory: Path) -> None:
     config = resolve(None, ["transport.scheduler='tcp://10.0.0.1:5560'", f"transport.keys='{directory}'"])
-    keys = transport.load_keys(config, "worker-b")
+    keys = transport.load_curve_keys(config, "worker-b")
     assert keys is not None
     assert keys.name == "worker-b"
     (directory / "scheduler.key").unlink()
     with pytest.raises(ConfigError, match=r"scheduler\.key"):
-        transport.load_keys(config, "worker-b")
+        transport.load_curve_keys(config, "worker-b")

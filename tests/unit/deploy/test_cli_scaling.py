@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from common.key_directory import Keys
+from common.key_directory import CurveKeys
 from deploy.cli import main
 from deploy.group import worker
 from deploy.targets.haproxy.config import BALANCE_FACTOR, IDS, Options, render
@@ -33,7 +33,7 @@ def test_keys_are_made_for_a_group_and_for_a_worker_elsewhere(tmp_path: Path) ->
     assert shoal("keys", "create", tmp_path / "keys").exit_code == 0
     assert shoal("keys", "create", tmp_path / "keys", "ar_worker-b").exit_code == 0
     for name in ("scheduler", "gateway", "ar_worker", "vocoder_worker", "ar_worker-b"):
-        assert Keys(tmp_path / "keys", name).name == name
+        assert CurveKeys(tmp_path / "keys", name).name == name
 
 
 def test_a_worker_gets_its_own_secret_and_no_other(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_worker_gets_its_own_secret_and_no_other(tmp_path: Path) -> None:
     expected = {"vocoder_worker-b.key_secret", "vocoder_worker-b.key", "scheduler.key", "gateway.key"}
     assert {path.name for path in (tmp_path / "b").iterdir()} == expected
     assert (tmp_path / "b" / "vocoder_worker-b.key_secret").stat().st_mode & 0o777 == 0o600
-    Keys(tmp_path / "b", "vocoder_worker-b").public_key("scheduler")
+    CurveKeys(tmp_path / "b", "vocoder_worker-b").public_key("scheduler")
 
 
 def test_what_can_t_be_done_with_keys_is_said(tmp_path: Path) -> None:

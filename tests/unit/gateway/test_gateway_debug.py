@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from common import metrics, timeline
 from common.messages import Failure
-from common.timeline import CallItem, CallRecord, Recent, RequestRecord, StepRecord
+from common.timeline import CallItem, CallRecord, RequestRecord, SchedulerRecords, StepRecord
 from gateway.observe import trace_context
 from gateway.observe.timeline import MAX_CHUNKS
 from gateway.observe.trace_context import TraceContext
@@ -159,7 +159,7 @@ def test_a_span_of_time_that_makes_no_sense_is_refused(tmp_path: Path, seconds: 
 
 
 def test_a_trace_has_the_scheduler_and_the_workers_of_the_request_and_no_other(tmp_path: Path) -> None:
-    recent: list[Recent] = []
+    recent: list[SchedulerRecords] = []
 
     async def test() -> None:
         async with serving(tmp_path) as client:
@@ -186,7 +186,7 @@ def test_a_trace_has_the_scheduler_and_the_workers_of_the_request_and_no_other(t
     run(test)
 
 
-def remembered(engine_request: str, since: float) -> Recent:
+def remembered(engine_request: str, since: float) -> SchedulerRecords:
     """The request took 40 ms; another one was in the steps before and after."""
     at = [since + n / 1000 for n in range(50)]
     mine, other = (
@@ -203,7 +203,7 @@ def remembered(engine_request: str, since: float) -> Recent:
         StepRecord("ar_worker", 3, at[12], at[16], 0.004, 0, [2], []),
     ]
     calls = [CallRecord("vocoder_worker", 1, at[9], at[14], 0.003, [CallItem(1, 0, 1)])]
-    return Recent([mine, other], steps, calls)
+    return SchedulerRecords([mine, other], steps, calls)
 
 
 def names(trace: dict[str, Any], process: str) -> list[str]:

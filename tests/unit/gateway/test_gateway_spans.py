@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from common import metrics, timeline
 from common.messages import Failure
-from common.timeline import Recent, RequestRecord
+from common.timeline import RequestRecord, SchedulerRecords
 from gateway.observe import otel_export
 from gateway.observe.otel_spans import SpanMaker
 from gateway.observe.timeline import Timeline
@@ -38,7 +38,7 @@ def exporter() -> Iterator[InMemorySpanExporter]:
     exporter.shutdown()
 
 
-def remembered(engine_request: str, since: float) -> Recent:
+def remembered(engine_request: str, since: float) -> SchedulerRecords:
     """A conversation of two engine requests, 20 ms apart."""
     records = []
     for part, name in enumerate((engine_request, f"{engine_request}.1")):
@@ -49,7 +49,7 @@ def remembered(engine_request: str, since: float) -> Recent:
         )
         record.first_call, record.sounded, record.calls, record.frames, record.ended = at[9], at[14], 2, 3, at[14]
         records.append(record)
-    return Recent([*records, RequestRecord(9, "another", since, 5)], [], [])
+    return SchedulerRecords([*records, RequestRecord(9, "another", since, 5)], [], [])
 
 
 def test_a_request_is_a_span_with_its_stages_in_the_caller_s_trace(
@@ -57,7 +57,7 @@ def test_a_request_is_a_span_with_its_stages_in_the_caller_s_trace(
 ) -> None:
     async def test() -> None:
         async with serving(tmp_path) as client:
-            recent: list[Recent] = []
+            recent: list[SchedulerRecords] = []
             pages = {timeline.PAGE: lambda parameters: timeline.encode(recent[0])}
             metrics.serve(CollectorRegistry(), tmp_path, "scheduler", pages)
             async with exporting(client, exporter):
@@ -145,7 +145,7 @@ def test_spans_that_could_not_be_made_are_said_and_those_after_them_come(
     failed = asyncio.Event()
     make = SpanMaker.make
 
-    def make_from_the_second_on(self: SpanMaker, timelines: Sequence[Timeline], recent: Recent) -> None:
+    def make_from_the_second_on(self: SpanMaker, timelines: Sequence[Timeline], recent: SchedulerRecords) -> None:
         if failed.is_set():
             make(self, timelines, recent)
         else:
