@@ -112,6 +112,8 @@ class Scheduler(Section, frozen=True):
     worker_timeout: PositiveSeconds = 5.0  # without an answer to pings, after which a worker is lost
     hang_timeout: PositiveSeconds = 20.0  # at one step or call, and 20 times its expected cost: the worker is lost
     max_encodes: Positive = 64  # reference clips waiting to be encoded
+    max_encode_bytes: Positive = 128 * 1024 * 1024  # of samples, of all of them; a minute has 5 to 11 MB
+    encode_seconds: PositiveSeconds = 60.0  # for which a clip may wait and be encoded; then 503
     drain_timeout: Seconds = 35.0  # of the scheduler, and of each worker
 
 

@@ -70,7 +70,8 @@ class Scheduler:
         steps = StepPlanner(settings, self.policy, self._registry.fail)
         calls = CallPlanner(self._pool, settings, self.policy, self.window, self._registry.fail)
         self._dispatcher = Dispatcher(self._pool, steps, calls, settings.look_ahead, self._give_up)
-        self.clips = ClipQueue(settings.max_encodes, self._outbox)
+        bounds = settings.max_encodes, settings.max_encode_bytes, settings.encode_seconds
+        self.clips = ClipQueue(*bounds, self._outbox)
         self.draining = False
 
     # Workers and gateways come and go --------------------------------------------------------------------------------
@@ -184,12 +185,8 @@ class Scheduler:
 
     def credit(self, request_id: str, frame: int) -> None:
         """The client has read up to ``frame``. Cumulative; may arrive before the vocoder's result does."""
-        request = self.requests.get(request_id)
-        if request is not None:
-            playback = request.playback
-            if frame > playback.read and request.unsent and playback.delivered - playback.read >= self.window:
-                self._observer.stalled(request)
-            playback.credit(frame)
+        if (request := self.requests.get(request_id)) is not None:
+            self._registry.credit(request, frame, self.window)
 
     def fail(self, gateway: str, request_id: str) -> None:
         """A message about a request raised the exception that is being handled: the request ends with an error."""
@@ -198,9 +195,9 @@ class Scheduler:
         else:
             self._outbox.send(gateway, Ended(request_id, "error", 0, INTERNAL_ERROR))
 
-    def encode(self, gateway: str, request_id: str, samples: Array) -> None:
+    def encode(self, gateway: str, request_id: str, samples: Array, now: float) -> None:
         """Encode reference audio, float32 [samples]; answered by :class:`Encoded`."""
-        self.clips.add(Clip(gateway, request_id, samples), ready=bool(self.vocoders) and not self.draining)
+        self.clips.add(Clip(gateway, request_id, samples, now), ready=bool(self.vocoders) and not self.draining)
 
     # Results of workers ----------------------------------------------------------------------------------------------
 
@@ -248,6 +245,7 @@ class Scheduler:
         """
         self._registry.expire(now)
         self._recovery.expire(now)
+        self.clips.expire(now)
         self._admit(now)
         yield from self._dispatcher.steps(now)
         yield from self._dispatcher.calls(now)
@@ -263,7 +261,9 @@ class Scheduler:
 
     def wake_at(self) -> float | None:
         """The time at which to plan again even if nothing happens; None: never."""
-        at = min([*self._registry.expiries(), *self._recovery.expiries(), self._dispatcher.call_at])
+        at = min(
+            [*self._registry.expiries(), *self._recovery.expiries(), *self.clips.expiries(), self._dispatcher.call_at]
+        )
         return None if math.isinf(at) else at
 
     def hanging(self, now: float) -> list[str]:

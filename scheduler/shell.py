@@ -55,7 +55,7 @@ from scheduler.observe.journal import Journal
 from scheduler.observe.metrics import SchedulerMetrics
 from scheduler.observer import Observers
 from scheduler.peers import Peers
-from scheduler.workers.capacity import capacity, conflicts
+from scheduler.workers.capacity import log_capacity
 
 PING_INTERVAL = 0.25  # seconds; also how soon a lost peer is noticed
 STALL_SECONDS = 2.0  # by which a ping that is due may be late
@@ -94,7 +94,9 @@ class Shell:
             Cancel: lambda source, body, arrays: self._core.cancel(body.request, body.reason),
             Credit: self._on_credit,
             Attached: lambda source, body, arrays: self._core.attached(source, body.vocoder),
-            EncodeAudio: lambda source, body, arrays: self._core.encode(source, body.request, arrays[0]),
+            EncodeAudio: lambda source, body, arrays: self._core.encode(
+                source, body.request, arrays[0], time.monotonic()
+            ),
             StepDone: self._on_step_done,
             DecodeDone: lambda source, body, arrays: self._core.decode_done(source, body, time.monotonic()),
             Encoded: self._core.encode_done,
@@ -213,17 +215,9 @@ class Shell:
         elif isinstance(hello, VocoderWorkerHello):
             self._core.vocoder_joined(source, hello)
         log.info("registered", extra={"peer": hello.name, "incarnation": source})
-        self._tell_capacity()
+        log_capacity(self._core.ar_workers.values(), self._core.vocoders.values(), self._settings)
         self._send(source, Welcome())
         self._tell_gateways()
-
-    def _tell_capacity(self) -> None:
-        """Log what the group can serve at a time."""
-        ar_workers, vocoders = self._core.ar_workers.values(), self._core.vocoders.values()
-        available = capacity(ar_workers, vocoders)
-        log.info("capacity", extra={"streams": available.streams, **available._asdict()})
-        for conflict in conflicts(available, ar_workers, self._settings):
-            log.warning(conflict)
 
     def _on_credit(self, source: str, body: Credit, arrays: list[Array]) -> None:
         for request, frame in body.read:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import defaultdict
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ from common.messages import (
 from common.process import Process
 from common.transport import Context, PeerGoneError
 from common.worker import Reset, Stop, WorkerLink
+from vocoder_worker.encode_share import EncodeShare
 from vocoder_worker.executor import EncodeJob, Executor
 from vocoder_worker.metrics import VocoderMetrics
 
@@ -56,6 +58,7 @@ class VocoderWorker:
         self._link.on_readable(self._audio, self._on_attach)
         self._metrics.queues.values = self._link.queues
         self._clip: Clip | None = None
+        self._share = EncodeShare()
 
     def run(self) -> None:
         """Serve until told to stop."""
@@ -67,8 +70,8 @@ class VocoderWorker:
                     self._handle(work)
 
     def _next_work(self) -> Message | Reset | Stop:
-        """What the scheduler wants next; as long as it wants nothing, the clip at hand is encoded."""
-        while self._clip is not None and not self._link.inbox:
+        """The scheduler's next message. While none waits, or its share of the time is due, the clip is encoded."""
+        while self._clip is not None and (self._share.due or not self._link.inbox):
             self._advance(self._clip)
         return self._link.inbox.get()
 
@@ -85,6 +88,7 @@ class VocoderWorker:
     def _decode(self, message: Message, plan: DecodePlan) -> None:
         sounds, duration, padding = self._executor.decode(plan.items, message.arrays[0])
         self._metrics.padding.inc(padding)
+        self._share.decoded(duration)
         self._link.post(lambda: self._deliver(message, plan, sounds, duration))
 
     def _deliver(self, message: Message, plan: DecodePlan, sounds: list[Array], duration: float) -> None:
@@ -127,6 +131,7 @@ class VocoderWorker:
     # Encoding --------------------------------------------------------------------------------------------------------
 
     def _start_clip(self, message: Message, body: EncodeAudio) -> None:
+        self._share.start()
         try:
             self._clip = Clip(message, body, self._executor.start_encode(message.arrays[0]))
         except ValueError as error:
@@ -136,7 +141,10 @@ class VocoderWorker:
 
     def _advance(self, clip: Clip) -> None:
         self._link.inbox.goes_on()
-        if clip.job.advance():
+        began = time.monotonic()
+        encoded = clip.job.advance()
+        self._share.encoded(time.monotonic() - began)
+        if encoded:
             self._metrics.encoded.inc()
             self._link.answer(clip.asked, Encoded(clip.body.request, None, clip.body.registration), [clip.job.codes])
             self._clip = None

@@ -72,6 +72,13 @@ class RequestRegistry:
         elif request.frames >= request.max_frames:
             self.finish(request, "length")
 
+    def credit(self, request: Request, frame: int, window: int) -> None:
+        """The client has read up to ``frame``. ``window``: frames that may be with it unread."""
+        playback = request.playback
+        if frame > playback.read and request.unsent and playback.delivered - playback.read >= window:
+            self._observer.stalled(request)
+        playback.credit(frame)
+
     # Turns and time --------------------------------------------------------------------------------------------------
 
     def finish_turn(self, sequence: Sequence, position: int, now: float) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from typing import NamedTuple
 
 from common.config import Scheduler as Settings
 from scheduler.workers.ar_worker import ArWorker
 from scheduler.workers.vocoder_worker import VocoderWorker
+
+log = logging.getLogger(__name__)
 
 
 class Capacity(NamedTuple):
@@ -24,6 +27,14 @@ class Capacity(NamedTuple):
 
 def capacity(ar_workers: Collection[ArWorker], vocoders: Collection[VocoderWorker]) -> Capacity:
     return Capacity(sum(worker.slots.size for worker in ar_workers), sum(worker.slots.size for worker in vocoders))
+
+
+def log_capacity(ar_workers: Collection[ArWorker], vocoders: Collection[VocoderWorker], settings: Settings) -> None:
+    """Log what the workers can serve at a time, and warn of settings that limit each other."""
+    available = capacity(ar_workers, vocoders)
+    log.info("capacity", extra={"streams": available.streams, **available._asdict()})
+    for conflict in conflicts(available, ar_workers, settings):
+        log.warning(conflict)
 
 
 def conflicts(available: Capacity, ar_workers: Collection[ArWorker], settings: Settings) -> list[str]:

@@ -129,8 +129,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule()
     def encode(self) -> None:
-        self.world.core.encode("gateway-0", self.world.name("clip"), None)  # type: ignore[arg-type]
-        self.world.carry_out()
+        self.world.submit_clip()
 
     @rule()
     def finish_clip(self) -> None:

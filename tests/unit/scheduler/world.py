@@ -501,6 +501,13 @@ class World:
                 return True
         return False
 
+    def submit_clip(self, samples: int = 100) -> str:
+        """A gateway wants a clip to be encoded."""
+        clip = self.name("clip")
+        self.core.encode(self.gateways[0], clip, np.zeros(samples, np.float32), self.now)
+        self.carry_out()
+        return clip
+
     def encode(self) -> bool:
         """Have one vocoder worker finish its clip."""
         for worker in self.vocoders.values():
@@ -544,6 +551,7 @@ class World:
             elif isinstance(body, Codes):
                 self._on_codes(body, arrays[0])
             elif isinstance(body, Encoded):
+                assert body.request not in self.encoded, "a clip is answered once"
                 self.encoded[body.request] = body
             elif isinstance(body, Disowned):
                 self._register_again(peer)
