@@ -7,7 +7,7 @@ import os
 import sys
 
 from ar_worker.cost_executor import CostExecutor
-from ar_worker.executor import CAPTURE_EXIT_CODE, CaptureError, Executor
+from ar_worker.executor import CAPTURE_EXIT_CODE, CaptureError, Executor, MemoryPlanError
 from ar_worker.worker import ArWorker
 from common import device_faults, gpu, mps, process
 from common.checkpoint import CheckpointError, load_model_config
@@ -23,7 +23,7 @@ def make_executor(config: Config, graphs: bool) -> Executor:
     """The executor that the configuration names. Only the ``torch`` executor imports torch."""
     settings = config.ar_worker
     if settings.executor == "cost":
-        return CostExecutor(settings.slots, settings.cost)
+        return CostExecutor(settings.slots, settings.cost, settings.pages)
     from ar_worker.torch_executor import ExecutorSettings, TorchExecutor
 
     return TorchExecutor(
@@ -39,6 +39,7 @@ def make_executor(config: Config, graphs: bool) -> Executor:
             deterministic=settings.deterministic,
             native=settings.native,
             graphs=settings.graphs and graphs,
+            kv_memory_fraction=settings.kv_memory_fraction,
         ),
     )
 
@@ -72,7 +73,7 @@ def main() -> int:
                 "model loaded",
                 extra={"memory_bytes": executor.memory_bytes, "slots": settings.slots, "frames": executor.frame_path},
             )
-    except CheckpointError as error:
+    except (CheckpointError, MemoryPlanError) as error:
         log.error("can't load the model: %s", error)
         return 1
     mps.report(str(executor.device))

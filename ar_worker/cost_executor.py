@@ -18,6 +18,7 @@ from common.messages import Array, StepPlan
 
 CODEBOOKS = 10
 CODES = 64  # of each codebook
+PAGES = 2048
 DISTINCT = 65_536  # frames, after which codes come again
 
 
@@ -35,7 +36,9 @@ class CostExecutor:
     depth = 1
     frame_path = "cost"
 
-    def __init__(self, slots: int, cost: ArCost) -> None:
+    def __init__(self, slots: int, cost: ArCost, pages: int = 0) -> None:
+        """``pages`` 0: :data:`PAGES`."""
+        self.pages = pages or PAGES
         self._model = step_model(cost)
         self._length = cost.frames
         self._device = CostDevice(cost.hang_file)

@@ -35,6 +35,9 @@ class Device(Protocol):
     def host_like(self, tensor: Tensor) -> Tensor:
         """Host memory for a tensor's contents, that can be copied to without a wait."""
 
+    def free_memory(self) -> int | None:
+        """Bytes of device memory that are free; None where that is no bound to plan by."""
+
     def begin(self) -> object:
         """Note the beginning of a step."""
 
@@ -72,6 +75,9 @@ class HostDevice:
 
     def host_like(self, tensor: Tensor) -> Tensor:
         return tensor
+
+    def free_memory(self) -> int | None:
+        return None
 
     def begin(self) -> object:
         return time.perf_counter()
@@ -113,6 +119,9 @@ class CudaDevice:
 
     def host_like(self, tensor: Tensor) -> Tensor:
         return torch.zeros(tensor.shape, dtype=tensor.dtype).pin_memory()
+
+    def free_memory(self) -> int | None:
+        return torch.cuda.mem_get_info(self.torch)[0]
 
     def begin(self) -> object:
         event = torch.cuda.Event(enable_timing=True)

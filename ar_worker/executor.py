@@ -15,6 +15,10 @@ class CaptureError(RuntimeError):
     """A graph can't be captured. The device may be unusable in this process from then on."""
 
 
+class MemoryPlanError(RuntimeError):
+    """The model can't be served with this memory; the message has the numbers."""
+
+
 class StepOutput(NamedTuple):
     """Result of a step. Rows: prefills with ``sample`` in the plan's order, then the decodes in order."""
 
@@ -37,6 +41,10 @@ class Executor(Protocol):
     @property
     def depth(self) -> int:
         """Most steps that may be launched and not resolved. 1: a launch returns when the step is done."""
+
+    @property
+    def pages(self) -> int:
+        """Pages of the KV pool."""
 
     @property
     def frame_path(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ar_worker.device import Device, Pending, choose_device
 from ar_worker.device_state import Change, DeviceState
 from ar_worker.executor import StepOutput
 from ar_worker.graphs import GRAPH_RANKS, FrameGraphs
+from ar_worker.memory import MemoryNeeds, choose_pages
 from ar_worker.model import DualAr
 from ar_worker.native.binding import NativeError, NativeFrame
 from ar_worker.native.build import BuildError, library
@@ -28,13 +31,14 @@ from ar_worker.slot_table import Limits, SlotTable, apply_plan, settle
 from ar_worker.step_inputs import Put, StepInputs
 from ar_worker.step_rows import FramePlan, plan_frame, plan_prefill
 from ar_worker.weights import load_weights, tensor_bytes
-from common.checkpoint import NUM_CODEBOOKS, load_model_config
+from common.checkpoint import NUM_CODEBOOKS, ModelConfig, load_model_config
 from common.messages import PROMPT_ROWS, Array, Assign, Prefill, Sampling, StepPlan
 
 log = logging.getLogger(__name__)
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 NATIVE_PARAMETERS = 100_000_000  # most of a model whose matrices are kept twice, as they are and packed
+MOST_APPENDS = 1 << 20  # pages that one step may append, where slots and context would allow more
 BYTES_PER_SLOT = 3 * MOST_RANKS * 4 + 1024  # of a step's inputs, at most: its assignment and its row
 BYTES_PER_TOKEN = 512  # of a prefill, with its share of a block's padding
 
@@ -46,6 +50,7 @@ class ExecutorSettings:
     ``auto``: CUDA where there is one, fp32 on the CPU and bf16 on CUDA. ``deterministic``: on CUDA, slower products
     whose results don't depend on the batch (on the CPU they never do). ``max_prefill_tokens`` is per step. ``native``:
     frames run in C++ where that is possible. ``graphs``: frames are captured where the device has kernels for that.
+    ``pages`` 0: as many as ``kv_memory_fraction`` of the device's free memory holds.
     """
 
     device: str
@@ -58,6 +63,7 @@ class ExecutorSettings:
     deterministic: bool
     native: bool = True
     graphs: bool = True
+    kv_memory_fraction: float = 0.85
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ class TorchExecutor:
 
     Raises:
         CheckpointError: the checkpoint can't be used.
+        MemoryPlanError: the memory doesn't suffice.
     """
 
     def __init__(
@@ -82,13 +89,16 @@ class TorchExecutor:
         """``device`` and ``ops``: instead of those that the settings choose."""
         torch.set_num_threads(settings.threads)
         config = load_model_config(directory)
-        self.limits = Limits(settings.slots, settings.pages, settings.page_size, settings.max_prefill_tokens, config)
         self._device = device or choose_device(settings.device)
         where = self._device.torch
         dtype = DTYPES[settings.dtype] if settings.dtype != "auto" else _default_dtype(where)
         self._rows = RowPolicy.choose(where, settings.threads, settings.deterministic)
         weights = load_weights(directory, config, where, dtype)
-        self._model = DualAr(config, weights, self._rows, self.limits.table_width * settings.page_size, ops or EAGER)
+        ops = ops or EAGER
+        graphs = settings.graphs and ops is not EAGER
+        pages = self._pages(settings, config, dtype, len(self._rows.buckets(settings.slots)) if graphs else 0)
+        self.limits = Limits(settings.slots, pages, settings.page_size, settings.max_prefill_tokens, config)
+        self._model = DualAr(config, weights, self._rows, self.limits.table_width * settings.page_size, ops)
         self._whole_prefill = where.type == "cuda" and not settings.deterministic
         self._table = SlotTable.empty(self.limits)
         self._ranks = np.zeros(settings.slots + 1, np.int64)
@@ -97,16 +107,20 @@ class TorchExecutor:
         self._weight_bytes = tensor_bytes(weights) + self._model.table_bytes
         self._native: NativeFrame | None = None
         self._graphs: FrameGraphs | None = None
-        if settings.graphs and self._model.ops is not EAGER:
+        if graphs:
             self._graphs = FrameGraphs(self._runner, self._device, self._inputs[0], settings.slots)
         if settings.native and where.type == "cpu":
             self._native = self._checked_native()
+
+    def _pages(self, settings: ExecutorSettings, config: ModelConfig, dtype: torch.dtype, graphs: int) -> int:
+        needs = MemoryNeeds(config, settings.page_size, dtype.itemsize, settings.max_prefill_tokens, graphs)
+        return choose_pages(settings.pages, needs, self._device.free_memory(), settings.kv_memory_fraction)
 
     def _make_state(self, dtype: torch.dtype) -> None:
         """Everything that outlives a step."""
         limits, slow, device = self.limits, self.limits.model.slow, self._device.torch
         shape = (slow.n_layer, 2, slow.n_kv_head, (limits.pages + 1) * limits.page_size, slow.head_dim)
-        self.pool = torch.zeros(shape, dtype=dtype, device=device)
+        self.pool = lazy_zeros(shape, dtype) if device.type == "cpu" else torch.zeros(shape, dtype=dtype, device=device)
         hidden = torch.zeros(limits.slots + 1, slow.dim, dtype=dtype, device=device)
         self._state = DeviceState(limits, hidden)
         depth, largest = self._device.depth + 1, self._rows.bucket(limits.slots)
@@ -115,7 +129,7 @@ class TorchExecutor:
         self._runner = FrameRunner(self._model, self._state, self._kv, output)
         self._outputs = self._device.host_like(output)
         size = limits.slots * BYTES_PER_SLOT + limits.max_prefill_tokens * BYTES_PER_TOKEN * 2
-        size += (limits.pages + limits.slots * limits.table_width) * 24 + largest * 64 + 4096
+        size += min(limits.slots * limits.table_width, MOST_APPENDS) * 24 + largest * 64 + 4096
         self._inputs = [StepInputs(host, there) for host, there in self._device.buffers(self._device.depth, size)]
 
     @property
@@ -133,6 +147,11 @@ class TorchExecutor:
         """Device memory held for good: ``weights``, with their packed copies, and ``kv``."""
         packed = self._native.memory_bytes if self._native else 0
         return {"weights": self._weight_bytes + packed, "kv": self.pool.nbytes}
+
+    @property
+    def pages(self) -> int:
+        """See :class:`ar_worker.executor.Executor`."""
+        return self.limits.pages
 
     @property
     def frame_path(self) -> str:
@@ -245,6 +264,12 @@ class TorchExecutor:
             log.warning("the native frame is not used: it gave %s", found)
             return None
         return native
+
+
+def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Zeros on the CPU whose memory is taken when it is first written to."""
+    values = np.zeros(math.prod(shape) * dtype.itemsize, np.uint8)
+    return torch.from_numpy(values).view(dtype).view(shape)
 
 
 def _default_dtype(device: torch.device) -> torch.dtype:

@@ -26,7 +26,7 @@ class ArWorker:
         hello = ArWorkerHello(
             process.name,
             settings.slots,
-            settings.pages,
+            executor.pages,
             settings.page_size,
             context=model.max_seq_len,
             semantic_begin=model.semantic_begin_id,

@@ -157,7 +157,8 @@ class ArWorker(Section, frozen=True):
     native: bool = True  # frames in C++ on a CPU in fp32, if there is a compiler and they agree with PyTorch's
     graphs: bool = True  # on a GPU: each frame is one CUDA graph
     slots: Annotated[int, Meta(ge=1, le=4096)] = 32
-    pages: Positive = 2048
+    pages: Annotated[int, Meta(ge=0)] = 0  # 0: 2048 on a CPU; on a GPU as many as fit, see kv_memory_fraction
+    kv_memory_fraction: Annotated[float, Meta(gt=0, le=1)] = 0.85  # of a GPU's free memory, once the weights are loaded
     page_size: Annotated[int, Meta(ge=1, le=1024)] = 16
     threads: Annotated[int, Meta(ge=0)] = 0
     active_thread_percentage: Percentage | None = None  # of the GPU's multiprocessors under MPS; none: no cap
@@ -237,7 +238,7 @@ class Config(Section, frozen=True):
             ("scheduler.prefill_budget", scheduler.prefill_budget, "ar_worker.page_size", ar_worker.page_size),
             ("scheduler.max_chunk", scheduler.max_chunk, "scheduler.min_chunk", scheduler.min_chunk),
             ("scheduler.max_chunk", scheduler.max_chunk, "scheduler.max_first_chunk", scheduler.max_first_chunk),
-            ("ar_worker.pages", ar_worker.pages, "ar_worker.slots", ar_worker.slots),
+            ("ar_worker.pages", ar_worker.pages or ar_worker.slots, "ar_worker.slots", ar_worker.slots),
         ]
         for name, value, least_name, least in bounds:
             if value < least:

@@ -25,6 +25,7 @@ class FakeDevice:
     """Host and device memory are apart. ``log`` has what was asked for, in order."""
 
     torch = torch.device("cpu")
+    free: int | None = None
 
     def __init__(self, depth: int = 2, capture_fails_at: int = -1) -> None:
         self.depth, self.log, self.busy = depth, list[str](), set[int]()
@@ -37,6 +38,9 @@ class FakeDevice:
 
     def host_like(self, tensor: Tensor) -> Tensor:
         return torch.full_like(tensor, -1)
+
+    def free_memory(self) -> int | None:
+        return self.free
 
     def begin(self) -> object:
         self.log.append("begin")

@@ -141,7 +141,7 @@ class SlowExecutor:
     device, frame_path = "none", "cost"
 
     def __init__(self, depth: int) -> None:
-        self.depth, self.memory_bytes = depth, dict[str, int]()
+        self.depth, self.pages, self.memory_bytes = depth, 0, dict[str, int]()
         self.launched: list[int] = []
         self.done = threading.Semaphore(0)
         self.fails = False
