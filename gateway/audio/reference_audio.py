@@ -54,6 +54,15 @@ def decode(data: bytes, rate: int, seconds: tuple[float, float]) -> Array:
     return np.clip(soxr.resample(samples, source_rate, rate, quality="HQ"), -1, 1)
 
 
+def header_seconds(data: bytes) -> float:
+    """Duration by the header of a file, which may be wrong; 0 if libsndfile can't read it."""
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            return file.frames / file.samplerate if file.frames > 0 else 0.0
+    except (soundfile.SoundFileError, RuntimeError):
+        return 0.0
+
+
 def _read(data: bytes, longest: float) -> tuple[int, Array]:
     """Return rate and mono samples, float32 [n], of little more than ``longest`` seconds."""
     container = _container(data)

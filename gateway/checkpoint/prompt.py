@@ -116,6 +116,10 @@ class Prompts:
             return any(token.isalnum() for token in self._tokenizer.encode(text, add_special_tokens=False).tokens)
         return any(unicodedata.category(letter)[0] in "LN" or letter in _SAID for letter in text)
 
+    def tokens(self, text: str) -> int:
+        """Return the number of tokens of a text."""
+        return len(self._ids(text))
+
     def build(self, batches: list[str], references: list[Reference]) -> list[Array]:
         """Build the turns of a conversation, int32 [11, T] each; the model speaks after each of them.
 

@@ -84,6 +84,10 @@ class Voices:
         except RequestError as error:
             raise RequestError("invalid", error.code, error.message, error.param) from None
 
+    async def seconds(self, audio: bytes) -> float:
+        """Return the duration of a recording as its header has it; 0 if that can't be told without decoding it all."""
+        return await asyncio.get_running_loop().run_in_executor(self._decoders, reference_audio.header_seconds, audio)
+
     async def clip(self, audio: bytes, param: str) -> Array:
         """Return the codes of a recording in a request, int16 [10, frames], read-only.
 

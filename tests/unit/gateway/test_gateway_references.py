@@ -344,3 +344,19 @@ def test_a_failure_is_everybody_s_and_is_not_kept() -> None:
         assert calls == 2
 
     run(test)
+
+
+@pytest.mark.parametrize(("number", "seconds", "words"), [(5, 50.0, 5), (1, 1.5, 1_900), (3, 30.0, 3_000)])
+def test_references_that_cannot_fit_are_refused_before_any_is_encoded(
+    tmp_path: Path, number: int, seconds: float, words: int
+) -> None:
+    async def test() -> None:
+        async with serving(tmp_path, TINY_MODEL._replace(context=600)) as client:
+            clips = [base64.b64encode(encoded(tone(seconds + n / 10))).decode() for n in range(number)]
+            references = [{"audio": clip, "text": "said " * (words // number)} for clip in clips]
+            reply, body = await post(client, text="hello", references=references)
+            error = msgspec.json.decode(body)["error"]
+            assert (reply.status, error["code"], error["param"]) == (400, "context_length_exceeded", "references")
+            assert not client.engine.encoded
+
+    run(test)
