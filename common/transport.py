@@ -115,10 +115,11 @@ def _is_loopback(host: str) -> bool:
 class Monitor:
     """Reports the connections and losses of one DEALER, and logs why a handshake fails."""
 
-    def __init__(self, dealer: zmq.Socket[bytes], server: str) -> None:
+    def __init__(self, dealer: zmq.Socket[bytes], server: str, endpoint: str) -> None:
         events = CONNECTED | DISCONNECTED | functools.reduce(operator.or_, HANDSHAKE_FAILED)
         self.socket: zmq.Socket[bytes] = dealer.get_monitor_socket(events)
-        self._server = server
+        self._dealer, self._server, self._endpoint = dealer, server, endpoint
+        self.given_up = False  # ZeroMQ does not try again after a mismatch; :meth:`reconnect` does
         self._encrypted = dealer.getsockopt(zmq.MECHANISM) == zmq.CURVE
         self._hang_ups = 0  # during handshakes, since the last success
         self._failures = Throttle()
@@ -141,6 +142,7 @@ class Monitor:
     def _on_failed_handshake(self, event: int) -> None:
         """Log why a handshake failed. The side that notices a mismatch hangs up, and the other may see only that."""
         reason = MISMATCH
+        self.given_up |= event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
         if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
             self._hang_ups += 1
             if not self._encrypted and self._hang_ups < MAX_HANG_UPS:
@@ -148,6 +150,13 @@ class Monitor:
             reason = KEY_REFUSED if self._encrypted else HANGS_UP
         if self._failures.due():
             log.error("no connection to %s: %s", self._server, reason)
+
+    def reconnect(self) -> None:
+        """Try again after a mismatch, since the other process may be restarted with other settings. Call it seldom."""
+        if self.given_up and not self._dealer.closed:
+            self.given_up = False
+            self._dealer.disconnect(self._endpoint)  # else ZeroMQ takes the endpoint for connected
+            self._dealer.connect(self._endpoint)
 
 
 class Context:
@@ -196,7 +205,7 @@ class Context:
             _authenticate(socket, keys)
             socket.setsockopt(zmq.CURVE_SERVERKEY, server_key)
             socket.setsockopt(zmq.RECONNECT_IVL, MAX_RECONNECT_MS)  # a refused attempt costs both sides work
-        monitor = Monitor(socket, server)
+        monitor = Monitor(socket, server, endpoint)
         self._sockets.append(monitor.socket)
         socket.connect(endpoint)
         return socket, monitor

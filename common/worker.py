@@ -80,6 +80,7 @@ class WorkerLink:
         self._watchdog = notify.Watchdog()
         self._hang_timeout = process.config.scheduler.hang_timeout
         self._watched, self._no_hang_before = time.monotonic(), 0.0
+        self._reconnect_at = 0.0
         self._failed = False
         self.also_busy: Callable[[], float] = lambda: 0.0  # seconds that another thread has waited for the device
         self._computed = threading.Event()  # the compute thread has ended
@@ -140,6 +141,7 @@ class WorkerLink:
                 for readable, _ in poller.poll(TICK_MS):
                     self._serve(readable)
                 self._watch_compute()
+                self._reconnect()
                 if self._busy_seconds() <= self._watchdog.limit / 2:  # the compute thread is alive too
                     self._watchdog.ping()
         except Exception:
@@ -163,6 +165,12 @@ class WorkerLink:
         log.critical("the compute thread hangs", extra={"seconds": round(busy, 1)})
         faulthandler.dump_traceback(all_threads=True)
         os._exit(HANG_EXIT_CODE)
+
+    def _reconnect(self) -> None:
+        """Try again after a mismatch of encryption, once per tick."""
+        if self._monitor.given_up and time.monotonic() >= self._reconnect_at:
+            self._reconnect_at = time.monotonic() + TICK_MS / 1000
+            self._monitor.reconnect()
 
     def _busy_seconds(self) -> float:
         return max(self.inbox.busy_seconds(), self.also_busy())

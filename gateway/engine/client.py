@@ -23,12 +23,11 @@ from common.messages import (
     Credit,
     Detached,
     Disowned,
-    EncodeAudio,
     Encoded,
     Ended,
     Extend,
-    Failure,
     FinishReason,
+    FrameSpan,
     GatewayHello,
     GroupState,
     Message,
@@ -41,29 +40,19 @@ from common.messages import (
 )
 from common.process import Process
 from common.transport import SCHEDULER, Context, PeerGoneError
+from gateway.engine.encodes import Encodes
+from gateway.engine.errors import INTERNAL_ERROR, NOT_READY, EngineError
 from gateway.engine.link import Link
 from gateway.engine.metrics import EngineMetrics
-from gateway.engine.recovery import SCHEDULER_LOST, Recovery
-from gateway.engine.requests import OpenEncode, OpenRequest, joined
+from gateway.engine.recovery import Recovery
+from gateway.engine.requests import OpenRequest, joined
 from gateway.engine.streams import Stream
 from gateway.engine.vocoder_links import VocoderLinks
-from gateway.engine.wakeups import Wakes
-from gateway.errors import RequestError
+from gateway.engine.wakeups import ReaderWakeups
 
 log = logging.getLogger(__name__)
 
 CREDIT_SECONDS = 0.01  # for which credit is collected: short next to the sound that may be unread
-
-
-class EngineError(RequestError):
-    """The engine refused a request or failed; ``failure`` is what the client is told."""
-
-    def __init__(self, failure: Failure) -> None:
-        rejected = failure.status < 500
-        reason: FinishReason = "rejected" if rejected else "error"
-        param = "text" if failure.code == "context_length_exceeded" else None
-        super().__init__("invalid" if rejected else "internal", failure.code, failure.message, param, reason)
-        self.failure = failure
 
 
 class Engine:
@@ -74,16 +63,16 @@ class Engine:
         self._context = context
         self._settings = process.config.scheduler
         self._requests: dict[str, OpenRequest] = {}
-        self._encodes: dict[str, OpenEncode] = {}
-        self._unsent_encodes: set[str] = set()  # of these, whose scheduler was lost
         self._credits: dict[str, int] = {}
-        self._wakes = Wakes()
+        self._wakeups = ReaderWakeups()
         self._state: GroupState | None = None
         self._heard: float | None = None  # when the scheduler was heard last
         self._silence: asyncio.TimerHandle | None = None
         self._vocoders = VocoderLinks(context, process.incarnation, self._on_attached, self._on_audio)
         metrics = EngineMetrics(process.registry)
-        self._recovery = Recovery(self._requests, self._try_send, metrics, self._settings.recovery_seconds)
+        seconds = self._settings.recovery_seconds
+        self._recovery = Recovery(self._requests, self._try_send, metrics, seconds)
+        self._encodes = Encodes(self._send, seconds)
         endpoint = transport.scheduler_endpoint(process.config)
         self._scheduler = Link(
             context, endpoint, SCHEDULER, process.incarnation, self._on_scheduler, self._on_scheduler_message
@@ -103,7 +92,7 @@ class Engine:
 
     def queues(self) -> dict[str, float]:
         """Streams whose sound has come and whose readers have yet to be woken, by link."""
-        return {"from_vocoders": len(self._wakes)}
+        return {"from_vocoders": len(self._wakeups)}
 
     def ages(self) -> dict[str, float]:
         """Seconds since the scheduler was last heard, if it ever was."""
@@ -152,13 +141,7 @@ class Engine:
         Raises:
             EngineError: the engine refused or failed.
         """
-        self._send(EncodeAudio(request), [samples])
-        done: asyncio.Future[Array] = asyncio.get_running_loop().create_future()
-        self._encodes[request] = OpenEncode(samples, done)
-        try:
-            return await done
-        finally:
-            del self._encodes[request]
+        return await self._encodes.encode(request, samples)
 
     def close(self) -> None:
         self._scheduler.close()
@@ -173,7 +156,7 @@ class Engine:
                 return
         except PeerGoneError:
             pass
-        raise EngineError(Failure(503, "not_ready", "the scheduler is starting or being restarted", retry_after=2))
+        raise EngineError(NOT_READY)
 
     def _try_send(self, body: AnyBody, arrays: Sequence[Array] = ()) -> None:
         """Send, unless the scheduler is lost, which is noticed separately."""
@@ -199,7 +182,7 @@ class Engine:
 
     def _close(self, request: str, reason: FinishReason | None) -> None:
         """A stream is closed; ``reason``: why, if the engine has not ended it."""
-        self._wakes.forget(request)
+        self._wakeups.forget(request)
         closed = self._requests.pop(request, None)
         if closed is None:
             return
@@ -217,17 +200,7 @@ class Engine:
             log.warning("lost the scheduler")
         link.peer, self._state = "", None
         self._recovery.suspend()
-        if self._encodes:
-            self._unsent_encodes |= self._encodes.keys()
-            seconds = self._settings.recovery_seconds
-            asyncio.get_running_loop().call_later(seconds, self._fail_encodes, frozenset(self._encodes))
-
-    def _fail_encodes(self, requests: frozenset[str]) -> None:
-        """No scheduler came in time."""
-        for request in requests & self._unsent_encodes & self._encodes.keys():
-            if not self._encodes[request].done.done():
-                self._encodes[request].done.set_exception(EngineError(SCHEDULER_LOST))
-        self._unsent_encodes -= requests
+        self._encodes.suspend()
 
     def _on_silence(self) -> None:
         """The scheduler is connected and says nothing."""
@@ -265,7 +238,7 @@ class Engine:
                 self._recovery.progressed(self._requests[body.request])
                 self._requests[body.request].stream.end(body)
         elif isinstance(body, Encoded):
-            self._on_encoded(body, message.arrays)
+            self._encodes.finish(body, message.arrays)
         elif isinstance(body, Detached):
             self._vocoders.attach_again(body.vocoder)
         elif isinstance(body, GroupState):
@@ -276,19 +249,9 @@ class Engine:
         for span in body.spans:
             if (request := self._requests.get(span.request)) is not None:
                 rows = codes[offset : offset + span.frames]
-                if request.stream.add(span, rows, rows):
-                    self._recovery.progressed(request)
+                self._add(request, span, rows, rows)
                 request.stream.changed.set()
             offset += span.frames
-
-    def _on_encoded(self, body: Encoded, arrays: list[Array]) -> None:
-        encode = self._encodes.get(body.request)
-        if encode is None or encode.done.done():
-            return
-        if body.failure is not None:
-            encode.done.set_exception(EngineError(body.failure))
-        else:
-            encode.done.set_result(arrays[0])
 
     def _on_state(self, state: GroupState) -> None:
         self._state = state
@@ -303,9 +266,7 @@ class Engine:
         if self.unready():
             return
         self._recovery.take_over(self._scheduler.peer)
-        for request in self._unsent_encodes & self._encodes.keys():
-            self._try_send(EncodeAudio(request), [self._encodes[request].samples])
-        self._unsent_encodes.clear()
+        self._encodes.take_over()
 
     # From vocoder workers --------------------------------------------------------------------------------------------
 
@@ -321,7 +282,15 @@ class Engine:
             request = self._requests.get(span.request)
             if request is not None and request.scheduler == body.scheduler:  # else another one makes these frames
                 request.vocoder = vocoder
-                if request.stream.add(span, samples, codes[offset : offset + span.frames]):
-                    self._recovery.progressed(request)
-                self._wakes.add(request.stream, first=span.first == 0)
+                self._add(request, span, samples, codes[offset : offset + span.frames])
+                self._wakeups.add(request.stream, first=span.first == 0)
             offset += span.frames
+
+    def _add(self, request: OpenRequest, span: FrameSpan, data: Array, codes: Array) -> None:
+        """Add frames to a stream. What is wrong with them ends this stream alone."""
+        try:
+            if request.stream.add(span, data, codes):
+                self._recovery.progressed(request)
+        except Exception:
+            log.exception("a stream failed", extra={"request": request.id})
+            request.stream.end(Ended(request.id, "error", request.stream.received, INTERNAL_ERROR))

@@ -19,6 +19,8 @@ from common.transport import CONNECTED, Context, PeerGoneError
 
 log = logging.getLogger(__name__)
 
+RECONNECT_SECONDS = 1.0  # after a mismatch of encryption
+
 Handler: TypeAlias = Callable[["Link", Message], None]
 
 
@@ -76,6 +78,8 @@ class Link:
             return
         for event in self._monitor.events():
             self._on_connection(self, event == CONNECTED)
+        if self._monitor.given_up:
+            self._loop.call_later(RECONNECT_SECONDS, self._monitor.reconnect)
         self._receive()
 
     def _receive(self) -> None:
@@ -85,5 +89,9 @@ class Link:
             except MessageError:
                 log.exception("dropped a message")
                 continue
-            if message.target == self._incarnation:
+            if message.target != self._incarnation:
+                continue
+            try:
                 self._on_message(self, message)
+            except Exception:  # the messages after it are for other requests
+                log.exception("a message failed", extra={"body": type(message.body).__name__})

@@ -12,14 +12,14 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from common.messages import Array, Ended, Failure, Resume
+from common.messages import Array, Ended, Resume
+from gateway.engine.errors import SCHEDULER_LOST
 from gateway.engine.metrics import EngineMetrics, ResumeCause
 from gateway.engine.requests import OpenRequest
 
 MAX_RESUMES = 3  # without a new frame in between; then the stream ends with an error
 HOLE_SECONDS = 2.0  # in which frames after a hole may still come that were sent before it was known
 SILENCE_SECONDS = 10.0  # without a new frame, though the client has read all; then the gateway asks
-SCHEDULER_LOST = Failure(503, "scheduler_lost", "the scheduler of this request was lost", retry_after=2)
 
 log = logging.getLogger(__name__)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -66,13 +64,6 @@ class OpenRequest:
             self._resumes, self._resumed_at = 0, self.stream.received
         self._resumes += 1
         return self._resumes <= most
-
-
-class OpenEncode(NamedTuple):
-    """Reference audio, float32 [samples], that is being encoded."""
-
-    samples: Array
-    done: asyncio.Future[Array]
 
 
 def joined(prompts: list[Array]) -> Array:

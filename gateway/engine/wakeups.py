@@ -7,7 +7,7 @@ import asyncio
 from gateway.engine.streams import Stream
 
 
-class Wakes:
+class ReaderWakeups:
     """Wakes one reader per event-loop turn, since each reader then encodes its sound.
 
     Who has their first sound, or the last, does not wait for the others: these have some to play meanwhile.

@@ -6,7 +6,7 @@ import msgspec
 from aiohttp import web
 
 from common.messages import Failure, FinishReason
-from gateway.engine.client import EngineError
+from gateway.engine.errors import EngineError
 from gateway.errors import Kind, RequestError
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}

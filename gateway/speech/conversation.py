@@ -16,7 +16,8 @@ import numpy as np
 from common.messages import Array, Failure, FinishReason, Sampling, Submit
 from gateway.checkpoint.prompt import Prompts
 from gateway.engine.bounds import Bounds
-from gateway.engine.client import Engine, EngineError
+from gateway.engine.client import Engine
+from gateway.engine.errors import EngineError
 from gateway.engine.streams import Chunk, End, Pause, Stream
 from gateway.http.offload import LONG_TO_TOKENISE, offload
 from gateway.speech.planner import Plan, Planner, Reply

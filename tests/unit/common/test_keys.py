@@ -112,6 +112,23 @@ def test_a_peer_without_keys_does_not_get_in(contexts: dict[str, Context], caplo
     plain.close()
 
 
+def test_after_a_mismatch_a_process_connects_to_a_server_that_was_restarted_with_other_settings(
+    directory: Path,
+) -> None:
+    plain, encrypted = Context(), Context(CurveKeys(directory, "scheduler"))
+    _, endpoint = encrypted.router(ANYWHERE)
+    _, monitor = plain.dealer(endpoint, "me", "scheduler")
+    eventually(lambda: [monitor.events(), monitor.given_up][1])
+    encrypted.close()
+    restarted = Context()
+    restarted.router(endpoint)
+    assert CONNECTED not in monitor.events()
+    monitor.reconnect()
+    assert eventually(lambda: CONNECTED in monitor.events())
+    plain.close()
+    restarted.close()
+
+
 def test_a_server_that_hangs_up_before_the_handshake_is_done_is_named(caplog: pytest.LogCaptureFixture) -> None:
     """What the slower side of a mismatch sees, at each try."""
     plain = Context()

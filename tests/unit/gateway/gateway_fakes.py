@@ -19,7 +19,7 @@ from common.config import Gateway as Settings
 from common.messages import Array, Ended, Failure, FinishReason, FrameSpan, Rested, Submit
 from gateway.checkpoint import served_model
 from gateway.checkpoint.bundled_voices import NO_VOICES
-from gateway.engine.client import EngineError
+from gateway.engine.errors import EngineError
 from gateway.engine.streams import Stream
 from gateway.observe.metrics import GatewayMetrics
 from gateway.server import Server

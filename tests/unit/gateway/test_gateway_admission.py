@@ -16,7 +16,7 @@ from test_gateway_reference_audio import encoded
 from test_gateway_reference_audio import tone as clip_tone
 
 from common.messages import Array, Failure, Submit
-from gateway.engine.client import EngineError
+from gateway.engine.errors import EngineError
 
 PAGE = "https://page.example"
 

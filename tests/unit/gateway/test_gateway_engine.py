@@ -45,9 +45,9 @@ from common.messages import (
 )
 from common.process import Process
 from common.transport import Context
-from gateway.engine import client as client_module
 from gateway.engine import recovery
-from gateway.engine.client import Engine, EngineError
+from gateway.engine.client import Engine
+from gateway.engine.errors import SCHEDULER_LOST, EngineError
 from gateway.engine.streams import Chunk, End, Stream
 
 T = TypeVar("T")
@@ -411,6 +411,22 @@ def test_a_scheduler_that_is_silent_makes_the_group_unready_and_then_ends_stream
             assert not stream.ended
             item = await asyncio.wait_for(stream.next(), 5)
             assert isinstance(item, End)
-            assert item.failure == client_module.SCHEDULER_LOST
+            assert item.failure == SCHEDULER_LOST
+
+    run(test)
+
+
+def test_frames_that_can_t_be_right_end_their_stream_alone(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with group(tmp_path) as one:
+            bad, good = await one.submit("bad"), await one.submit("good")
+            spans = [FrameSpan("bad", 0, 0), FrameSpan("good", 0, 1)]
+            sounds = np.zeros(0, np.float32), np.zeros(HOP, np.float32)
+            one.vocoder.send(Audio([FrameSpan("bad", -1, 0), spans[1]], "scheduler-1"), codes_of(0, 1), *sounds)
+            one.vocoder.send(Audio([FrameSpan("bad", -1, 1), spans[1]], "scheduler-1"), codes_of(0, 1), sounds[1])
+            one.sound(1, 1, request="good")
+            await read(good, 2)
+            bad.close()
+            assert not good.failed
 
     run(test)

@@ -8,14 +8,14 @@ import numpy as np
 
 from common.messages import Ended, FrameSpan
 from gateway.engine.streams import Stream
-from gateway.engine.wakeups import Wakes
+from gateway.engine.wakeups import ReaderWakeups
 
 
 def make_stream(request: str) -> Stream:
     return Stream(request, "audio", lambda *_: None, lambda *_: None, lambda *_: None)
 
 
-def give(wakes: Wakes, stream: Stream, first: int) -> None:
+def give(wakes: ReaderWakeups, stream: Stream, first: int) -> None:
     stream.add(FrameSpan(stream.request, first, 1), np.zeros(8, np.float32))
     wakes.add(stream, first == 0)
 
@@ -26,7 +26,7 @@ def woken(streams: list[Stream]) -> list[str]:
 
 def test_first_and_last_sound_wake_at_once_and_the_rest_in_turns() -> None:
     async def scenario() -> None:
-        wakes = Wakes()
+        wakes = ReaderWakeups()
         streams = [make_stream(str(number)) for number in range(4)]
         for stream in streams:
             give(wakes, stream, 0)
@@ -49,7 +49,7 @@ def test_first_and_last_sound_wake_at_once_and_the_rest_in_turns() -> None:
 
 def test_a_stream_that_nobody_reads_any_more_is_not_woken() -> None:
     async def scenario() -> None:
-        wakes, stream = Wakes(), make_stream("a")
+        wakes, stream = ReaderWakeups(), make_stream("a")
         stream.add(FrameSpan("a", 0, 1), np.zeros(8, np.float32))
         give(wakes, stream, 1)
         wakes.forget("a")
