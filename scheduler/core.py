@@ -283,7 +283,7 @@ class Scheduler:
         for worker in self.ar_workers.values():
             worker.batch_open = False
         self._recovery.place()
-        while (request := self.waiting.next(now)) is not None:
+        while (request := self.waiting.next(now, self._placement.able)) is not None:
             try:
                 if not self._placement.place(request):
                     break

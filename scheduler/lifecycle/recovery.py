@@ -45,15 +45,16 @@ class Recovery:
         self._unmerged: set[str] = set()  # of these: adopted, and no AR worker has been there since
 
     def ar_lost(self, incarnation: str, now: float) -> None:
-        """Remove a lost AR worker. Its requests continue, except those that only wait for more text."""
+        """Remove a lost AR worker. Its requests continue; those at rest draw their last end again, and rest again."""
         worker = self._pool.lose_ar(incarnation)
         requests = [sequence.request for sequence in worker.sequences.values()]
         suspects = [request for request in requests if request.kills_ar]
 
         def leave(request: Request) -> None:
-            if request.resting or suspects == [request]:
+            if suspects == [request]:
                 self._registry.abort(request, "error", WORKER_LOST)
                 return
+            self._registry.rouse(request)
             if len(suspects) != 1:
                 request.ar_losses.add(request.frames)
             request.prompt_tokens += request.frames - request.history.replayed

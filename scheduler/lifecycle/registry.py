@@ -94,6 +94,11 @@ class RequestRegistry:
         else:
             sequence.start_turn()
 
+    def rouse(self, request: Request) -> None:
+        """End the rest of a request that has lost its AR worker, if it rests: its current turn goes on."""
+        if self._resting.pop(request.id, None) is not None:
+            request.resting_since = None
+
     def extend(self, request: Request, body: Extend, prompt: Array) -> None:
         """Add turns to an open request. The notice that no more turns come ends a resting one."""
         more = request.extend(body.turns, prompt, body.last)

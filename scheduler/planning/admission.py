@@ -11,11 +11,11 @@ import statistics
 
 from common.config import Scheduler as Settings
 from common.messages import Failure
-from scheduler.planning.placement import LOOK_AHEAD_POSITIONS
 from scheduler.planning.policy import first_chunk
 from scheduler.requests.request import Request
 from scheduler.requests.waiting import WaitingQueue
 from scheduler.workers.ar_worker import ArWorker, Sequence
+from scheduler.workers.pool import LOOK_AHEAD_POSITIONS
 from scheduler.workers.vocoder_worker import VocoderWorker
 
 SILENT_SHARE = 0.6  # share of the deadline for which a request may have been silent

@@ -6,9 +6,7 @@ from scheduler.planning.policy import Policy
 from scheduler.requests.request import Request
 from scheduler.resources.prefix_cache import page_keys
 from scheduler.workers.ar_worker import ArWorker, Sequence
-from scheduler.workers.pool import WorkerPool
-
-LOOK_AHEAD_POSITIONS = 1  # a step sent before the end was known may write one position more
+from scheduler.workers.pool import LOOK_AHEAD_POSITIONS, WorkerPool
 
 
 class Placement:
@@ -18,6 +16,10 @@ class Placement:
         self._pool = pool
         self._policy = policy
         self._prefix_cache = prefix_cache
+
+    def able(self, request: Request) -> bool:
+        """Whether the present workers can serve the request as soon as there is room."""
+        return not request.audio or bool(self._pool.reachable_vocoders(request.gateway))
 
     def place(self, request: Request) -> bool:
         """Give the request all the places that it needs; False, and none of them, if they are not to be had."""

@@ -8,7 +8,7 @@ everything. Within a client the order is that of arrival.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from scheduler.requests.request import Request
 
@@ -45,10 +45,11 @@ class WaitingQueue:
             if not self._clients[key]:
                 del self._clients[key]
 
-    def next(self, now: float) -> Request | None:
-        """The request to admit next."""
-        heads = (next(iter(requests.values())) for requests in self._clients.values())
-        return min(heads, key=lambda request: self._rank(request, now), default=None)
+    def next(self, now: float, able: Callable[[Request], bool]) -> Request | None:
+        """The request to admit next. ``able``: whether a request can be served at all now; others are passed over."""
+        heads = (next(filter(able, requests.values()), None) for requests in self._clients.values())
+        present = (request for request in heads if request is not None)
+        return min(present, key=lambda request: self._rank(request, now), default=None)
 
     def _rank(self, request: Request, now: float) -> tuple[bool, int, float]:
         after_interactive = request.batch and now - request.arrived < BATCH_PATIENCE

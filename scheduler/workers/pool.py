@@ -10,6 +10,8 @@ from scheduler.requests.request import Request
 from scheduler.workers.ar_worker import ArWorker, Sequence
 from scheduler.workers.vocoder_worker import Stream, VocoderWorker
 
+LOOK_AHEAD_POSITIONS = 1  # a step sent before the end was known may write one position more
+
 
 class WorkerPool:
     """Workers by incarnation; ``sequences`` and ``streams`` by request."""
@@ -57,8 +59,9 @@ class WorkerPool:
             vocoder.attached.discard(gateway)
 
     def serves(self, request: Request) -> bool:
-        """Whether there is a worker of each kind that the request needs."""
-        return bool(self.ar_workers and (self.vocoders or not request.audio))
+        """Whether there is a worker of each kind that the request needs, and one with a context of its length."""
+        fits = any(worker.context > request.prompt_tokens + LOOK_AHEAD_POSITIONS for worker in self.ar_workers.values())
+        return fits and bool(self.vocoders or not request.audio)
 
     def held(self) -> list[str]:
         """Resources held by requests, described in words."""

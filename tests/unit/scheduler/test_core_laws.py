@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -9,6 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from common.config import Scheduler as Settings
 from tests.unit.scheduler.poison import PLACES, poison
 from tests.unit.scheduler.world import World
+
+EXAMPLES = int(os.environ.get("CORE_LAWS_EXAMPLES", "150"))  # CORE_LAWS_EXAMPLES=5000 takes about half an hour
 
 
 class CoreMachine(RuleBasedStateMachine):
@@ -47,6 +51,7 @@ class CoreMachine(RuleBasedStateMachine):
         )
         self.cancelled: set[str] = set()
         self.open: list[str] = []
+        self.world.gateways.append("gateway-1")
         self.world.join_ar().seconds = step_seconds
         self.world.join_vocoder()
 
@@ -59,6 +64,7 @@ class CoreMachine(RuleBasedStateMachine):
         deadline=st.sampled_from([None, 0.05, 5.0]),
         voice=st.integers(0, 2),
         client=st.sampled_from(["a", "b"]),
+        gateway=st.integers(0, 1),
     )
     def submit(
         self,
@@ -70,9 +76,10 @@ class CoreMachine(RuleBasedStateMachine):
         deadline: float | None,
         voice: int,
         client: str,
+        gateway: int,
     ) -> None:
         ends = [sum(lengths[: turn + 1]) for turn in range(len(turns))]
-        self.world.submit(turns, ends, max_frames, output, streaming, deadline, voice, client)
+        self.world.submit(turns, ends, max_frames, output, streaming, deadline, voice, client, gateway=gateway)
 
     @rule(turns=st.lists(st.integers(1, 9), min_size=1, max_size=2), frames=st.integers(0, 9))
     def submit_open(self, turns: list[int], frames: int) -> None:
@@ -163,13 +170,19 @@ class CoreMachine(RuleBasedStateMachine):
         elif kind == "vocoder" and len(self.world.vocoders) < 2:
             self.world.join_vocoder()
 
-    @rule()
-    def gateway_lost_and_back(self) -> None:
-        core = self.world.core
-        self.cancelled.update([*core.requests, *(request.id for request in core.waiting)])
-        self.world.core.peer_lost("gateway-0", self.world.now)
+    @rule(gateway=st.integers(0, 1))
+    def gateway_lost_and_back(self, gateway: int) -> None:
+        core, name = self.world.core, self.world.gateways[gateway]
+        all_requests = [*core.requests.values(), *core.waiting]
+        self.cancelled.update(request.id for request in all_requests if request.gateway == name)
+        core.peer_lost(name, self.world.now)
         for vocoder in self.world.vocoders:
-            self.world.core.attached("gateway-0", vocoder)
+            core.attached(name, vocoder)
+        self.world.carry_out()
+
+    @rule(seconds=st.sampled_from([5.0, 40.0, 1e5]))
+    def clock_jumps(self, seconds: float) -> None:
+        self.world.now += seconds
         self.world.carry_out()
 
     @invariant()
@@ -203,6 +216,6 @@ class CoreMachine(RuleBasedStateMachine):
 
 
 CoreMachine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=EXAMPLES, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestCoreLaws = CoreMachine.TestCase

@@ -293,3 +293,38 @@ def test_a_step_has_no_more_prompt_than_the_worker_can_take(most: int) -> None:
     for request in requests:
         assert world.ended[request].failure is None
         world.check_ended(request)
+
+
+def test_a_request_whose_gateway_reaches_no_vocoder_does_not_hold_up_others() -> None:
+    world = make_world(Settings(), slots=1)
+    world.gateways.append("gateway-1")
+    (vocoder,) = world.vocoders
+    world.core.attached("gateway-1", vocoder)
+    first = world.submit([4], [10])
+    stuck = world.submit([4], [10], gateway=1)
+    others = [world.submit([4], [10]) for _ in range(2)]
+    world.core.vocoders[vocoder].attached.discard("gateway-1")
+    world.settle()
+    assert all(world.ended[request].failure is None for request in (first, *others))
+    assert stuck not in world.ended
+    world.core.attached("gateway-1", vocoder)
+    world.carry_out()
+    world.settle()
+    world.check_ended(stuck)
+    world.check_idle()
+
+
+def test_a_request_too_long_for_the_workers_that_are_left_does_not_hold_up_others() -> None:
+    world = World(Settings())
+    large = world.join_ar(slots=1, pages=64, context=256)
+    world.join_ar(slots=1, pages=16, context=64)
+    world.join_vocoder()
+    for _ in range(2):
+        world.submit([4], [8])
+    long, short = world.submit([100], [5]), world.submit([4], [5])
+    assert len(world.core.waiting) == 2
+    world.lose(large.incarnation)
+    assert world.ended[long].failure is not None
+    world.settle()
+    world.check_ended(short)
+    world.check_idle()

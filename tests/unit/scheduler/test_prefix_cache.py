@@ -113,3 +113,14 @@ def test_a_request_goes_where_its_voice_lies() -> None:
     world.submit([40], [2], voice=1)
     world.settle()
     assert first.prefilled - before == 4, "a known one to its pages"
+
+
+def test_the_eviction_heap_has_an_entry_per_page_and_not_per_request() -> None:
+    world = World(Settings())
+    worker = world.join_ar(slots=4, pages=64, page_size=4, context=128)
+    world.join_vocoder()
+    for n in range(60):
+        world.submit([20], [2], voice=n % 3)
+        world.settle()
+    cache = world.core.ar_workers[worker.incarnation].pages.cache
+    assert len(cache._heap) <= cache.nodes <= 64

@@ -224,3 +224,29 @@ def test_a_request_that_kills_its_workers_ends_alone(kind: str, steps: int, budg
         assert world.ended[request].failure is None
         world.check_ended(request)
     world.check_idle()
+
+
+@pytest.mark.parametrize("extended", [False, True])
+@pytest.mark.parametrize("last", [False, True])
+def test_an_open_request_at_rest_outlives_its_worker(extended: bool, last: bool) -> None:
+    """``extended``: its text goes on while there is no worker."""
+    world = World(Settings(prefill_budget=8))
+    world.join_ar()
+    world.join_vocoder()
+    request = world.submit([5, 3], [6, 11], room=30)
+    world.settle()
+    assert world.rested[request].frames == 11
+    world.lose(next(iter(world.ar)))
+    assert request not in world.ended
+    if extended:
+        world.extend(request, [4], [15], last=last)
+    world.join_ar()
+    world.settle()
+    if not extended:
+        world.extend(request, [4], [15], last=last)
+        world.settle()
+    if not last:
+        assert world.rested[request].frames == 15
+        world.extend(request, [], [], last=True)
+    ends_well(world, request)
+    assert world.ended[request].frames == 15

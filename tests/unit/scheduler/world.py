@@ -250,6 +250,7 @@ class World:
         self.ar: dict[str, FakeAr] = {}
         self.vocoders: dict[str, FakeVocoder] = {}
         self.gateways = ["gateway-0"]
+        self.gateway_of: dict[str, str] = {}
         self.sound: dict[str, int] = {}  # frames a gateway got as sound
         self.codes: dict[str, list[Array]] = {}
         self.rested: dict[str, Rested] = {}
@@ -409,7 +410,7 @@ class World:
             what = structs.replace(job.body, turns=turns, room=room, open=request in self.open)
             arrays = [np.concatenate(job.prompts, 1), codes.reshape(-1, 10)]
         body = Resume(what, received, len(job.said) - 1, self.turn_starts.get(request, []))
-        self.core.resume(self.gateways[0], body, arrays, self.now)
+        self.core.resume(self.gateway_of.get(request, self.gateways[0]), body, arrays, self.now)
         self.carry_out()
 
     def submit(
@@ -424,6 +425,7 @@ class World:
         client: str = "",
         room: int = 0,
         priority: str = "interactive",
+        gateway: int = 0,
     ) -> str:
         """``voice``: requests of one voice have the same prompt as far as both go."""
         request = self.name("request")
@@ -448,7 +450,8 @@ class World:
         if room:
             self.open.add(request)
         self.jobs[request] = self.by_seed[seed] = Job(body, ends, prompts, [ends[-1]])
-        self.core.submit(self.gateways[0], body, prompt, self.now)
+        self.gateway_of[request] = self.gateways[gateway]
+        self.core.submit(self.gateways[gateway], body, prompt, self.now)
         self.carry_out()
         return request
 
@@ -547,6 +550,7 @@ class World:
             elif isinstance(body, Detached):
                 self.detached.append(body.vocoder)
             elif isinstance(body, Ended):
+                assert peer == self.gateway_of.get(body.request, self.gateways[0]), "an end is told its own gateway"
                 self._on_ended(body)
             elif isinstance(body, Codes):
                 self._on_codes(body, arrays[0])
