@@ -180,6 +180,25 @@ class CoreMachine(RuleBasedStateMachine):
             core.attached(name, vocoder)
         self.world.carry_out()
 
+    @rule()
+    def restart_scheduler(self) -> None:
+        """The next scheduler takes over what gateways have, all but what was cancelled."""
+        self.world.restart()
+        for request in self._under_way():
+            self.world.resume(request, another=True)
+
+    @rule(pick=st.integers(0, 1000))
+    def ask_again(self, pick: int) -> None:
+        """A gateway asks for sound that is only late, or asks a second time."""
+        under_way = [request for request in self._under_way() if request not in self.world.ended]
+        if under_way:
+            self.world.resume(under_way[pick % len(under_way)])
+
+    def _under_way(self) -> list[str]:
+        return [
+            request for request in self.world.jobs if request not in self.cancelled and not self.world.over(request)
+        ]
+
     @rule(seconds=st.sampled_from([5.0, 40.0, 1e5]))
     def clock_jumps(self, seconds: float) -> None:
         self.world.now += seconds
