@@ -5,9 +5,9 @@ a new vocoder worker decodes the frames again for the state that they leave, and
 again. So a stream continues with the very next sample. The same holds for a request of another scheduler, whose gateway
 has the prompt and the frames, and for sound that was lost on its way to the gateway.
 
-A request may be what kills its workers. Requests that lost two in a row without progress are suspects: from then on a
-worker gets one of them at a time, until it has made progress. If that worker dies, the suspect ends with an error, and
-none of the others is blamed.
+A request may be what kills its workers. Requests that were being worked on at two losses in a row, without progress in
+between, are suspects: from then on a worker gets one of them at a time, until it has made progress. If that worker dies
+at work on it, the suspect ends with an error, and none of the others is blamed.
 """
 
 from __future__ import annotations
@@ -48,14 +48,15 @@ class Recovery:
         """Remove a lost AR worker. Its requests continue; those at rest draw their last end again, and rest again."""
         worker = self._pool.lose_ar(incarnation)
         requests = [sequence.request for sequence in worker.sequences.values()]
-        suspects = [request for request in requests if request.kills_ar]
+        at_work = worker.at_work()
+        suspects = [request for request in requests if request.kills_ar and request.id in at_work]
 
         def leave(request: Request) -> None:
             if suspects == [request]:
                 self._registry.abort(request, "error", WORKER_LOST)
                 return
             self._registry.rouse(request)
-            if len(suspects) != 1:
+            if len(suspects) != 1 and request.id in at_work:
                 request.ar_losses.add(request.frames)
             request.prompt_tokens += request.frames - request.history.replayed
             request.history.merge(worker.semantic_begin)
@@ -68,13 +69,14 @@ class Recovery:
         """Remove a lost vocoder worker. Its requests continue."""
         worker = self._pool.lose_vocoder(incarnation)
         requests = [stream.request for stream in worker.streams.values()]
-        suspects = [request for request in requests if request.kills_vocoder]
+        at_work = worker.at_work()
+        suspects = [request for request in requests if request.kills_vocoder and request.id in at_work]
 
         def leave(request: Request) -> None:
             if suspects == [request]:
                 self._registry.abort(request, "error", WORKER_LOST)
                 return
-            if len(suspects) != 1:
+            if len(suspects) != 1 and request.id in at_work:
                 request.vocoder_losses.add(request.playback.delivered)
             request.playback.restart()
             self._observer.remade(request, "vocoder", request.playback.delivered)

@@ -127,6 +127,14 @@ class ArWorker:
         pages, slots = self.pages, self.slots
         return {"active pages": pages.active, "reserved pages": pages.reserved, "slots": slots.size - slots.free}
 
+    def at_work(self) -> set[str]:
+        """Requests that the steps in flight prefill or decode."""
+        return {
+            request.id
+            for step in self.in_flight
+            for request in (*step.prompts, *(row.sequence.request for row in step.rows))
+        }
+
     @property
     def has_suspect(self) -> bool:
         """Whether it serves a request that is suspected of killing its workers."""

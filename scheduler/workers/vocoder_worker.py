@@ -84,6 +84,10 @@ class VocoderWorker:
             return False
         return now - self.began > max(timeout, HANG_FACTOR * self.call_cost.predict(self.in_flight[0].frames))
 
+    def at_work(self) -> set[str]:
+        """Requests that the calls in flight decode."""
+        return {item.stream.request.id for call in self.in_flight for item in call.items}
+
     @property
     def has_suspect(self) -> bool:
         """Whether it serves a request that is suspected of killing its workers."""

@@ -96,6 +96,8 @@ def test_who_waits_for_a_worker_in_vain_ends_with_an_error() -> None:
 def test_a_request_that_its_workers_die_of_ends(kind: str) -> None:
     world, request = at_work()
     work(world, 12)
+    while not next(iter(world.vocoders.values())).plans:
+        world.step()  # it is at work on the request when it dies
     for _ in range(LOSSES):
         assert request not in world.ended
         if kind == "ar":
@@ -250,3 +252,19 @@ def test_an_open_request_at_rest_outlives_its_worker(extended: bool, last: bool)
         world.extend(request, [], [], last=True)
     ends_well(world, request)
     assert world.ended[request].frames == 15
+
+
+def test_a_stream_whose_client_does_not_read_is_not_blamed_for_losses_of_its_vocoder() -> None:
+    world = World(Settings(unread_seconds=0.5))
+    world.join_ar()
+    world.join_vocoder()
+    request = world.submit([5], [35])
+    while world.step() or world.call():
+        pass
+    assert 0 < world.sound[request] < 35
+    for _ in range(2 * LOSSES):
+        world.lose(next(iter(world.vocoders)))
+        world.join_vocoder()
+        while world.call():  # the state is made anew; the client leaves no room for more
+            pass
+    ends_well(world, request)
