@@ -108,7 +108,7 @@ class DeviceState:
 
     def _fill(self, items: Sequence[Prefill], put: Put) -> Change:
         """Sets length and frame number behind prefills."""
-        counts = put(np.array([(item.start + item.tokens, item.frame) for item in items], np.int64))
+        counts = put(np.array([(item.start + item.tokens, item.frame + item.turn) for item in items], np.int64))
         slots = put(np.array([item.slot for item in items], np.int64))
         return lambda: self.table[:, :_SEED].index_copy_(0, slots, counts)
 

@@ -273,7 +273,8 @@ class Prefill(Struct, frozen=True, forbid_unknown_fields=True):
     """``tokens`` prompt positions of a slot from position ``start`` on; ``sample``: the last one yields a frame.
 
     ``frame`` is the number of that frame. It begins a turn, with an empty repetition window, unless ``recent`` has the
-    main tokens that are in the window: then a turn goes on whose frames so far are the end of the prompt.
+    main tokens that are in the window: then a turn goes on whose frames so far are the end of the prompt. ``turn``
+    counts the ends before: noise depends on ``frame + turn``, so that the draw of an end shares it with no other draw.
     """
 
     slot: int
@@ -282,6 +283,7 @@ class Prefill(Struct, frozen=True, forbid_unknown_fields=True):
     sample: bool
     frame: int = 0
     recent: list[int] | None = None
+    turn: int = 0
 
 
 class StepPlan(Body, frozen=True):

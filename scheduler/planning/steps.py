@@ -51,7 +51,7 @@ class _Builder:
         self._grow(sequence)
         sample = sequence.prompt_left == 0
         window = history.repetition_window if sample else None
-        self.prefills.append(Prefill(slot, start, tokens, sample, history.frames, window))
+        self.prefills.append(Prefill(slot, start, tokens, sample, history.frames, window, len(history.turn_starts)))
         if sample:
             del self.worker.prompts[request.id]
             self.worker.decoders[request.id] = sequence

@@ -94,10 +94,11 @@ class Driver:
         decode: dict[int, int] | None = None,
         first_frame: dict[int, int] | None = None,
         recent: dict[int, list[int]] | None = None,
+        turn: int = 0,
     ) -> Ticket:
         """Launch a step. ``prefill``: (slot, start, prompt [11, n], sample); ``decode``: slot to the position it fills;
         ``first_frame``: slot to the number of the frame its prefill yields, where that is not 0; ``recent``: slot to
-        the window of a turn that goes on."""
+        the window of a turn that goes on; ``turn``: of all prefills."""
         assign, prefill, decode = assign or {}, prefill or [], decode or {}
         for slot in release or []:
             self.free += self.owned.pop(slot)
@@ -110,7 +111,13 @@ class Driver:
             assigned=[Assign(slot, sampling) for slot, sampling in assign.items()],
             prefills=[
                 Prefill(
-                    slot, start, prompt.shape[1], sample, (first_frame or {}).get(slot, 0), (recent or {}).get(slot)
+                    slot,
+                    start,
+                    prompt.shape[1],
+                    sample,
+                    (first_frame or {}).get(slot, 0),
+                    (recent or {}).get(slot),
+                    turn,
                 )
                 for slot, start, prompt, sample in prefill
             ],

@@ -95,6 +95,19 @@ def test_a_sequence_goes_on_elsewhere_as_if_nothing_had_happened(golden: Golden,
     assert np.concatenate([out.codes for out in [first, *rest]]).tolist() == codes[drawn:].tolist()
 
 
+def test_the_end_of_a_turn_and_the_first_frame_of_the_next_differ_in_noise(golden: Golden, tiny: Driver) -> None:
+    """Noise depends on the number of draws: frames, and ends of turns."""
+
+    def draw(frame: int, turn: int) -> list[int]:
+        prompt = prompt_of(golden, "plain")
+        work = {"assign": {0: SAMPLING}, "prefill": [(0, 0, prompt, True)], "first_frame": {0: frame}}
+        drawn: list[int] = tiny.step(**work, turn=turn).codes[0].tolist()
+        tiny.step(release=[0])
+        return drawn
+
+    assert draw(frame=9, turn=0) != draw(frame=9, turn=1) == draw(frame=10, turn=0) == draw(frame=8, turn=2)
+
+
 def test_end_token_at_the_first_frame_is_an_end(golden: Golden, tiny: Driver) -> None:
     prompt, frames = prompt_of(golden, "stop"), golden("tiny", "greedy")["stop.frames"].numpy()
     tokens = golden("tiny", "greedy")["stop.tokens"].numpy()

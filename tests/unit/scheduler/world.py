@@ -165,6 +165,7 @@ class FakeAr:
             self._check_shared(slot, end, job.sequence, frames=self.frames[slot] > 0)
             self.turns[slot] = job.turn_at(end)
             self._check_recent(prefill, job, self.turns[slot])
+            assert prefill.turn == self.turns[slot], "no two draws of a request have the same noise"
             self.frames[slot] = prefill.frame
 
     def _check_shared(self, slot: int, positions: int, sequence: Array, frames: bool = False) -> None:
