@@ -17,7 +17,7 @@ from gateway.access import auth
 from gateway.api import account, codes, debug, description, health, live, openai, page, references, tts, voices, vqgan
 from gateway.errors import RequestError, SlowClientError
 from gateway.http import cors, idempotency, protocol_errors, voice_header
-from gateway.http.errors import ApiError, as_api_error, draining, from_http
+from gateway.http.errors import ApiError, as_api_error, draining, from_http, no_route, wrong_method
 from gateway.http.response_stream import STARTED, break_off
 from gateway.http.settings import SETTINGS
 from gateway.observe import trace_context
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+MOST_OF_PATH = 200  # characters in an error message
 CLIENT_GONE = "499"  # in metrics and logs only
 _SANE_ID = re.compile(r"[A-Za-z0-9._\-]{1,128}")
 _COUNTED_METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})  # against the limits of a key
@@ -109,7 +110,7 @@ async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse
         return await handler(request)
     except Exception as error:
         started = request.get(STARTED)
-        failure = _as_api_error(error)
+        failure = _as_api_error(error, request)
         if started is None:
             return failure.response()
         log.warning("broke off a reply", extra={"cause": repr(error)})
@@ -117,9 +118,14 @@ async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse
         return started
 
 
-def _as_api_error(error: Exception) -> ApiError:
+def _as_api_error(error: Exception, request: web.Request) -> ApiError:
     if isinstance(error, RequestError):
         return as_api_error(error)
+    path = request.path[:MOST_OF_PATH]
+    if isinstance(error, web.HTTPNotFound):
+        return no_route(request.method, path)
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        return wrong_method(request.method, path, ", ".join(sorted(error.allowed_methods - {"HEAD"})))
     if isinstance(error, web.HTTPException):
         return from_http(error)
     if isinstance(error, web.RequestPayloadError):

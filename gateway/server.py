@@ -12,9 +12,12 @@ from aiohttp.log import server_logger
 from gateway.app import make_app
 from gateway.http.connections import Connections
 from gateway.http.protocol_errors import MalformedRequests
+from gateway.http.request_path import tidying
 from gateway.services import Gateway
 
 BACKLOG = 1024
+HEAD_BYTES = 32 * 1024  # of the request line, and of all headers: cookies of a whole host may come along
+MAX_HEADERS = 256
 SEND_BUFFER_BYTES = 128 * 1024  # small, so that a client that stops reading is noticed early
 CANCEL_SECONDS = 0.5  # for handlers that are cut off at the end
 
@@ -32,7 +35,6 @@ class Server:
             handler_cancellation=True,
             access_log=None,
             shutdown_timeout=CANCEL_SECONDS,
-            keepalive_timeout=gateway.settings.keepalive_timeout,
         )
 
     async def start(self, host: str, port: int) -> None:
@@ -47,7 +49,17 @@ class Server:
         listener.setblocking(False)
         await self._runner.setup()
         assert self._runner.server is not None, "it is set up"
-        connections = Connections(self._runner.server, self._gateway.settings.max_connections)
+        server, settings = self._runner.server, self._gateway.settings
+        server.request_factory = tidying(server.request_factory)
+        connections = Connections(
+            server,
+            settings.max_connections,
+            access_log=None,
+            keepalive_timeout=settings.keepalive_timeout,
+            max_line_size=HEAD_BYTES,
+            max_field_size=HEAD_BYTES,
+            max_headers=MAX_HEADERS,
+        )
         self._gateway.metrics.connections.set_function(lambda: len(connections))
         self._listening = await asyncio.get_running_loop().create_server(connections, sock=listener, backlog=BACKLOG)
         name = f"[{host}]" if family == socket.AF_INET6 else host

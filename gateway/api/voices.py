@@ -6,9 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from gateway.access.auth import CLIENT
@@ -17,7 +15,7 @@ from gateway.http.errors import ApiError, invalid
 from gateway.http.forms import Form
 from gateway.http.replies import json_reply
 from gateway.schema import replies
-from gateway.schema.fields import check_text
+from gateway.schema.fields import check_text, convert
 from gateway.schema.voice_fields import MAX_TAGS, MAX_TEXT, Listing, Naming
 from gateway.services import GATEWAY, Gateway
 from gateway.voices.catalogue import Voice
@@ -28,7 +26,7 @@ routes = web.RouteTableDef()
 
 @routes.get("/model")
 async def list_all(request: web.Request) -> web.Response:
-    query = _checked({name: value for name, value in request.query.items() if value}, Listing)
+    query = convert({name: value for name, value in request.query.items() if value}, Listing, strict=False)
     voices = await asyncio.to_thread(request.app[GATEWAY].voices.library.voices)
     own = request[CLIENT].name if request.query.get("self", "").lower() == "true" else ""
     found = list(_matching(voices, query, own, set(request.query.getall("tag", []))))
@@ -110,7 +108,7 @@ def _recordings(gateway: Gateway, form: Form) -> list[tuple[bytes, str]]:
 
 
 def _naming(form: Form) -> Naming:
-    return _checked({name: texts[0] for name, texts in form.texts.items()}, Naming)
+    return convert({name: texts[0] for name, texts in form.texts.items()}, Naming, strict=False)
 
 
 def _tags(form: Form) -> tuple[str, ...] | None:
@@ -120,14 +118,6 @@ def _tags(form: Form) -> tuple[str, ...] | None:
     if len(tags) > MAX_TAGS or any(len(tag) > MAX_TEXT for tag in tags):
         raise invalid("tags", f"are more than {MAX_TAGS}, or longer than {MAX_TEXT} characters")
     return tuple(filter(None, tags))
-
-
-def _checked(values: dict[str, str], kind: type[Any]) -> Any:
-    try:
-        return msgspec.convert(values, kind, strict=False)
-    except msgspec.ValidationError as error:
-        problem, _, place = str(error).partition(" - at `$.")
-        raise invalid(place.removesuffix("`"), problem) from None
 
 
 def _fish_voice(voice: Voice) -> replies.FishVoice:

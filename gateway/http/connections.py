@@ -6,10 +6,11 @@ import asyncio
 import math
 import resource
 from http import HTTPStatus
-from typing import cast
+from typing import Any, cast
 
 from aiohttp import web
 
+from gateway.http.connection import Connection
 from gateway.http.errors import ApiError
 
 OTHER_FILES = 256  # that the process may have open
@@ -29,14 +30,17 @@ def allow_files(connections: int) -> None:
 class Connections:
     """Protocol factory: the web server's protocol, or a refusal beyond ``most`` connections."""
 
-    def __init__(self, server: web.Server, most: int) -> None:
-        self._server, self._most = server, most
+    def __init__(self, server: web.Server, most: int, **options: Any) -> None:
+        """``options``: of :class:`Connection`."""
+        self._server, self._most, self._options = server, most, options
 
     def __len__(self) -> int:
         return len(self._server.connections)
 
     def __call__(self) -> asyncio.BaseProtocol:
-        return _Refusal(self._most) if len(self) >= self._most else self._server()
+        if len(self) >= self._most:
+            return _Refusal(self._most)
+        return Connection(self._server, loop=asyncio.get_running_loop(), **self._options)
 
 
 class _Refusal(asyncio.Protocol):

@@ -8,8 +8,9 @@ from gateway.http.errors import ApiError
 from gateway.http.settings import SETTINGS
 
 EXPOSED = "X-Request-Id, X-Sample-Rate, X-Seed, X-Finish-Reason, X-Frames, X-Ignored-Fields, X-Voice-Id, Retry-After"
+# For a preflight that names no headers.
 ALLOWED_HEADERS = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, X-Voice-Id, Model"
-ALLOWED_METHODS = "GET, POST, PATCH, DELETE"
+ALLOWED_METHODS = "GET, POST, PUT, PATCH, DELETE"
 MAX_AGE = "7200"  # seconds; browsers keep it no longer
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
@@ -19,10 +20,11 @@ def preflight(request: web.Request) -> web.Response | None:
     """Answer a CORS preflight; None for any other request."""
     if request.method != "OPTIONS" or hdrs.ACCESS_CONTROL_REQUEST_METHOD not in request.headers:
         return None
-    response = web.Response(status=204)
+    response = web.Response(status=204, headers={hdrs.VARY: hdrs.ACCESS_CONTROL_REQUEST_HEADERS})
     if _allowed(request):
+        asked = request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, ALLOWED_HEADERS)
         response.headers[hdrs.ACCESS_CONTROL_ALLOW_METHODS] = ALLOWED_METHODS
-        response.headers[hdrs.ACCESS_CONTROL_ALLOW_HEADERS] = ALLOWED_HEADERS
+        response.headers[hdrs.ACCESS_CONTROL_ALLOW_HEADERS] = asked
         response.headers[hdrs.ACCESS_CONTROL_MAX_AGE] = MAX_AGE
     return response
 

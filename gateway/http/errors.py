@@ -100,3 +100,14 @@ def from_http(error: web.HTTPException) -> ApiError:
     """The error for what the HTTP library refuses: unknown routes, other methods, bodies that are too large."""
     headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
     return ApiError(error.status, _CODES.get(error.status, "http_error"), error.reason, headers=headers)
+
+
+def no_route(method: str, path: str) -> ApiError:
+    """The error for a path without a route."""
+    return ApiError(404, "not_found", f"there is no {method} {path}; GET /openapi.json lists the routes")
+
+
+def wrong_method(method: str, path: str, allowed: str) -> ApiError:
+    """The error for a method that a route lacks. ``allowed``: the methods it has, comma-separated."""
+    message = f"{path} takes {allowed}, not {method}"
+    return ApiError(405, "method_not_allowed", message, headers={"Allow": allowed})

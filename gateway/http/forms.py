@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, NamedTuple
 
 import msgspec
-from aiohttp import web
+from aiohttp import BodyPartReader, hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.http.body import in_time
 from gateway.http.errors import ApiError, invalid
 
 MULTIPART, URL_ENCODED = "multipart/form-data", "application/x-www-form-urlencoded"
+
+MOST_PARTS = 1000
+CHUNK_BYTES = 64 * 1024
+RECORDINGS = frozenset({"audio", "audio_sample", "voices", "reference_audio"})
+"""Parts that hold recordings."""
 
 _STRINGS = frozenset({"text", "format", "latency", "use_memory_cache", "reference_id"})
 _AUDIO, _TEXT = "reference_audio", "reference_text"
@@ -55,18 +59,52 @@ async def read(request: web.Request, *kinds: str) -> Form:
         accept = ", ".join(kinds)
         raise ApiError(415, "unsupported_media_type", f"send {accept}", headers={"Accept": accept})
     try:
-        parts = await in_time(request, request.post())
+        reading = _multipart(request) if request.content_type == MULTIPART else _url_encoded(request)
+        return await in_time(request, reading)
     except (ValueError, LookupError, RuntimeError, HttpProcessingError) as error:
         code = "invalid_multipart" if request.content_type == MULTIPART else "invalid_form"
         raise ApiError(400, code, f"the body is not {request.content_type}: {error}") from None
+
+
+async def _url_encoded(request: web.Request) -> Form:
     form = Form({}, {})
-    for name, part in parts.items():
-        if isinstance(part, web.FileField):
-            form.files.setdefault(name, []).append(await asyncio.to_thread(part.file.read))
-            part.file.close()
-        else:
-            form.texts.setdefault(name, []).append(part if isinstance(part, str) else _decoded(part, name))
+    for name, text in (await request.post()).items():
+        form.texts.setdefault(name, []).append(str(text))
     return form
+
+
+async def _multipart(request: web.Request) -> Form:
+    """Read the parts of a form. A recording is a file even if its part has no file name, as many libraries send it."""
+    form, size = Form({}, {}), 0
+    reader = await request.multipart()
+    for _ in range(MOST_PARTS):
+        part = await reader.next()
+        if part is None:
+            return form
+        if not isinstance(part, BodyPartReader) or not part.name:
+            raise ValueError("a part without a name")
+        data = bytearray()
+        while chunk := await part.read_chunk(CHUNK_BYTES):
+            data += chunk
+            size += len(chunk)
+            if size > request.client_max_size:
+                raise web.HTTPRequestEntityTooLarge(request.client_max_size, size)
+        content = bytes(part.decode(data))
+        if part.filename or (part.name in RECORDINGS and _is_binary(part, content)):
+            form.files.setdefault(part.name, []).append(content)
+        else:
+            form.texts.setdefault(part.name, []).append(_decoded(content, part.name))
+    raise ValueError(f"more than {MOST_PARTS} parts")
+
+
+def _is_binary(part: BodyPartReader, content: bytes) -> bool:
+    if part.headers.get(hdrs.CONTENT_TYPE, "").startswith("audio/"):
+        return True
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def speech_fields(form: Form) -> dict[str, Any]:

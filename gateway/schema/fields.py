@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
@@ -18,6 +18,9 @@ from gateway.http.errors import ApiError, invalid
 from gateway.schema.reference_fields import Clip, ReferenceId, References, clips, voice_ids, with_plain_audio
 
 T = TypeVar("T")
+
+CHOICES = ("format", "latency", "use_memory_cache", "priority", "stream_format")
+"""Fields that take one of a few names."""
 
 _MAX_NAMED_FIELDS = 20
 _SANE_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
@@ -144,28 +147,55 @@ def check_text(text: str, param: str, model: ServedModel, settings: Settings) ->
 
 
 def _convert(values: dict[Any, Any]) -> Fields:
-    named = {name: value for name, value in values.items() if isinstance(name, str)}
+    named = tidied({name: value for name, value in values.items() if isinstance(name, str)}, keep=("text",))
     if "references" in named:
         named["references"] = with_plain_audio(named["references"])
     return convert(named, Fields)
 
 
-def convert(values: dict[str, Any], kind: type[T]) -> T:
-    """Convert values to a Struct, which declares their types and ranges.
+def tidied(values: dict[str, Any], keep: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Tidy fields of drop-down menus and settings pages: blank strings count as absent, names lose case and blanks.
+
+    ``keep``: fields whose strings stay unchanged. A list of nothing but blank strings is blank.
+    """
+    return {
+        name: value.strip().lower() if name in CHOICES and isinstance(value, str) else value
+        for name, value in values.items()
+        if name in keep or not _blank(value)
+    }
+
+
+def _blank(value: Any) -> bool:
+    if isinstance(value, str):
+        return not value.strip()
+    return isinstance(value, list) and bool(value) and all(isinstance(one, str) and not one.strip() for one in value)
+
+
+def convert(values: dict[str, Any], kind: type[T], strict: bool = True) -> T:
+    """Convert values to a Struct, which declares their types and ranges. ``strict``: numbers may not be strings.
 
     Raises:
         ApiError: 400, naming the field.
     """
     try:
-        return msgspec.convert(values, kind)
+        return msgspec.convert(values, kind, strict=strict)
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at `$")
         path = place.removesuffix("`").removeprefix(".")
         missing = _MISSING.search(problem)
         if missing is None:
-            raise invalid(path, problem) from None
+            raise invalid(path, problem + _choices(kind, path, problem)) from None
         param = f"{path}.{missing[1]}".removeprefix(".")
         raise ApiError(400, "missing_field", f"{param}: required", param) from None
+
+
+def _choices(kind: type[Any], path: str, problem: str) -> str:
+    """The accepted names of a field, if an unknown one is the problem."""
+    if not problem.startswith("Invalid enum value"):
+        return ""
+    hint = get_type_hints(kind).get(path)
+    names = [name for part in (hint, *get_args(hint)) for name in get_args(part) if isinstance(name, str | int)]
+    return f"; known: {', '.join(map(str, names))}" if names else ""
 
 
 def _delivery(fields: Fields, model: ServedModel, dialect: Dialect) -> Delivery:

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 
 from gateway.http.errors import ApiError, invalid
-from gateway.schema.fields import convert
+from gateway.schema.fields import convert, tidied
 from gateway.schema.reference_fields import plain_audio
 
 RENAMED = {"input": "text", "response_format": "format", "stream": "streaming"}
@@ -61,7 +61,8 @@ def translate(values: dict[Any, Any]) -> OpenAIFields:
     Raises:
         ApiError: 400, naming the field.
     """
-    given = dict(values)
+    strings = {name: value for name, value in values.items() if isinstance(name, str)}
+    given: dict[Any, Any] = tidied(strings, keep=("input", "model", "voice", "instructions"))
     own = convert({name: given.pop(name) for name in OwnFields.__struct_fields__ if name in given}, OwnFields)
     names = dict(NAMES)
     if "ref_audio" in given:
@@ -78,7 +79,7 @@ def translate(values: dict[Any, Any]) -> OpenAIFields:
     if events:
         given["streaming"] = True
     voice = own.voice if isinstance(own.voice, str) else own.voice.id
-    return OpenAIFields(given, names, own.model, voice, events)
+    return OpenAIFields(given, names, own.model.strip(), voice.strip(), events)
 
 
 def _reference(given: dict[Any, Any], text: str | None) -> dict[str, Any]:

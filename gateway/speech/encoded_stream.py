@@ -84,11 +84,10 @@ def converse(
     references: list[Reference],
     output: Literal["audio", "codes"],
     deadline: float | None = None,
-    live: bool = False,
 ) -> Conversation:
     """Open a conversation in the voice of the references, without text so far.
 
-    ``deadline``: as in :func:`start`. ``live``: its text comes piece by piece.
+    ``deadline``: as in :func:`start`.
     """
     left = None if deadline is None else max(0.001, deadline - asyncio.get_running_loop().time())
     reply = Reply(
@@ -101,7 +100,6 @@ def converse(
         references=references,
         priority=speech.priority,
         deadline=left,
-        live=live,
     )
     speakers = None if speech.clips else voices(gateway, speech)
     session.timeline.asked(len(speech.text), speech.streaming, speakers)

@@ -108,7 +108,7 @@ class Utterance:
         """Begin the conversation with the text so far."""
         gateway = self._gateway
         deadline = began + gateway.settings.first_audio_deadline
-        conversation = encoded_stream.converse(gateway, session, self._wanted, references, "audio", deadline, live=True)
+        conversation = encoded_stream.converse(gateway, session, self._wanted, references, "audio", deadline)
         self._timeline, session.timeline.begun = session.timeline, began
         session.timeline.characters = self._characters
         conversation.say(self._turns)

@@ -15,14 +15,14 @@ from gateway.speech.turn_script import turn_rules
 REST_SHARE = 0.6  # of the time for which the scheduler keeps an open request at rest
 MARGIN = 4  # positions of the context that stay free, as the engine looks ahead
 OVERHEAD = 24  # positions of a turn's prompt beside its text, about
-COUNTED_BYTES = 300  # of live text, for which ``max_new_tokens`` hold: the longest chunk of Fish's own server
+COUNTED_BYTES = 300  # of text for which ``max_new_tokens`` counts: the longest chunk of Fish's own server
 
 
 class Reply(NamedTuple):
     """Parameters shared by all engine requests of a reply.
 
-    ``max_new_tokens``: frames of the whole reply, 0: as the text allows; of a ``live`` one, whose text has no end yet,
-    for every ``COUNTED_BYTES`` of text that are begun.
+    ``max_new_tokens``: maximum frames for each ``COUNTED_BYTES`` of text begun, as Fish counts them per chunk; 0: as
+    the text allows.
     """
 
     request: str
@@ -34,7 +34,6 @@ class Reply(NamedTuple):
     references: list[Reference]
     priority: Priority = "interactive"
     deadline: float | None = None  # seconds in which the first frame is wanted
-    live: bool = False
 
 
 class Plan(NamedTuple):
@@ -91,7 +90,7 @@ class Planner:
         most = self._reply.max_new_tokens
         if most == 0:
             return self._bounds.context
-        return most * (math.ceil(said / COUNTED_BYTES) if self._reply.live else 1) - frames
+        return most * math.ceil(said / COUNTED_BYTES) - frames
 
 
 def engine_bounds(config: Config, model: ServedModel) -> Bounds:

@@ -120,7 +120,7 @@ def test_only_listed_origins_may_read_and_ask(tmp_path: Path) -> None:
                     assert ("Access-Control-Allow-Origin" in reply.headers) == allowed
                     granted = reply.headers.get("Access-Control-Allow-Headers", "")
                     assert ("Idempotency-Key" in granted and "Authorization" in granted) == allowed
-                    assert reply.headers["Vary"] == "Origin"
+                    assert set(reply.headers.getall("Vary")) == {"Origin", "Access-Control-Request-Headers"}
                 async with client.post("/v1/tts", json={"text": "hello"}, headers={"Origin": origin}) as reply:
                     assert reply.status == 200
                     assert (reply.headers.get("Access-Control-Allow-Origin") == origin) == allowed
@@ -207,7 +207,7 @@ def test_a_form_is_bounded_in_bytes_and_parts(tmp_path: Path) -> None:
 def test_headers_are_bounded(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path) as client:
-            for headers in ({"X-A": "x" * 20_000}, {f"X-{number}": "x" for number in range(500)}):
+            for headers in ({"X-A": "x" * 40_000}, {f"X-{number}": "x" for number in range(500)}):
                 async with client.post("/v1/tts", json={"text": "x"}, headers=headers) as reply:
                     assert reply.status in (400, 431)
             assert client.engine.submitted == []

@@ -154,7 +154,8 @@ def test_the_most_frames_go_with_the_text(tmp_path: Path) -> None:
                 ("x", 0, -int(-30 * rate // 1)),
                 ("é" * 100, 0, -int(-50 * rate // 1)),
                 ("x", 7, 7),
-                ("x" * 301, 7, 7),
+                ("x" * 300, 7, 7),
+                ("x" * 301, 7, 14),  # counted for each 300 bytes begun
                 ("x", TINY_MODEL.context, -int(-30 * rate // 1)),
             ):
                 await post(client, text=text, max_new_tokens=asked)

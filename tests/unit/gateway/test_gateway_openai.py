@@ -183,7 +183,7 @@ def test_a_recording_without_its_text_is_refused_before_the_engine(tmp_path: Pat
         async with serving(tmp_path) as client:
             for more in ({}, {"ref_text": None}):
                 assert await refused(client, ref_audio=audio, **more) == (400, "ref_text", "missing_field")
-            assert await refused(client, ref_audio=audio, ref_text="") == (400, "ref_text", "invalid_value")
+            assert await refused(client, ref_audio=audio, ref_text="") == (400, "ref_text", "missing_field")
             assert await refused(client, ref_text="said") == (400, "ref_audio", "missing_field")
             both = {"references": [{"audio": audio, "text": "said"}]}
             assert (await refused(client, ref_audio=audio, ref_text="said", **both))[1] == "ref_audio"
