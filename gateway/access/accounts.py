@@ -6,10 +6,16 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from gateway.http.errors import ApiError
 from gateway.observe.metrics import GatewayMetrics
+from gateway.voices.viewer import Viewer
+
+Scope: TypeAlias = Literal["speak", "voices", "admin"]
+"""Permission of a key: to make speech, to add and change voices, to see and change everything."""
+
+ALL_SCOPES: frozenset[Scope] = frozenset(get_args(Scope))
 
 _WAIT_FOR_A_PLACE = 1  # seconds
 
@@ -32,8 +38,15 @@ class Usage(NamedTuple):
 class Client:
     """Sender of requests. ``name`` identifies its fair share: a key's name, or the peer's address."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    owner = ""  # of the voices that it adds
+
+    def __init__(self, name: str, scopes: frozenset[Scope]) -> None:
+        self.name, self.scopes = name, scopes
+
+    @property
+    def viewer(self) -> Viewer:
+        """Its view of the voice library."""
+        return Viewer(self.owner, "admin" in self.scopes)
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
@@ -54,8 +67,9 @@ class Client:
 class Account(Client):
     """Holder of a key. It survives a reload of the keys, so its counts continue."""
 
-    def __init__(self, name: str, limits: Limits, metrics: GatewayMetrics) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, limits: Limits, scopes: frozenset[Scope], metrics: GatewayMetrics) -> None:
+        super().__init__(name, scopes)
+        self.owner = name
         self.limits = limits
         self._metrics = metrics
         self._under_way = 0

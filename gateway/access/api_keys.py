@@ -7,6 +7,7 @@ The file has one table per key:
     key = "a long secret"      # or sha256 = "its SHA-256 in hexadecimal digits"
     concurrency = 8            # requests under way; 0 or absent: no bound
     requests_per_minute = 120  # 0 or absent: no bound
+    scopes = ["speak"]         # "speak", "voices" and "admin"; absent: the first two
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from common.config import ConfigError
-from gateway.access.accounts import Account, Limits
+from gateway.access.accounts import Account, Limits, Scope
 from gateway.observe.metrics import GatewayMetrics
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class _Key(Struct, frozen=True, forbid_unknown_fields=True):
     sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")] | None = None
     concurrency: Annotated[int, Meta(ge=0)] = 0
     requests_per_minute: Annotated[float, Meta(ge=0)] = 0.0
+    scopes: frozenset[Scope] = frozenset({"speak", "voices"})
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,8 +111,8 @@ class Keys:
         limits = Limits(key.concurrency, key.requests_per_minute)
         account = self._accounts.get(key.name)
         if account is None:
-            account = self._accounts[key.name] = Account(key.name, limits, self._metrics)
-        account.limits = limits
+            account = self._accounts[key.name] = Account(key.name, limits, key.scopes, self._metrics)
+        account.limits, account.scopes = limits, key.scopes
         return account
 
 

@@ -24,6 +24,7 @@ from gateway.speech import encoded_stream, http_reply
 from gateway.speech.http_reply import Framing, Unframed
 from gateway.voices.catalogue import Voice
 from gateway.voices.library import Details
+from gateway.voices.viewer import Viewer
 
 DEFAULT_VOICE = "default"
 # Clients know these without asking, some know no others. Each speaks with the default voice, unless the configuration
@@ -40,7 +41,7 @@ _STARTED = int(time.time())
 @routes.post("/v1/audio/speech")
 async def say(request: web.Request) -> web.StreamResponse:
     gateway, body = request.app[GATEWAY], translate(await read_fields(request))
-    voice = await _voice(gateway, body)
+    voice = await _voice(gateway, body, request[CLIENT].viewer)
     values = body.values if voice is None else body.values | {"reference_id": voice}
     framing: Framing = Events() if body.events else Unframed()
     try:
@@ -75,7 +76,7 @@ async def model(request: web.Request) -> web.Response:
     gateway, name = request.app[GATEWAY], request.match_info["id"]
     if not _is_ours(gateway, name):
         raise _no_model(gateway, name)
-    titles = [replies.VoiceTitle(voice.name) for voice in await _voices(gateway)]
+    titles = [replies.VoiceTitle(voice.name) for voice in await _voices(gateway, request[CLIENT].viewer)]
     rate = gateway.model.sample_rate
     return json_reply(replies.ModelFacts(**_model(name), task="text-to-speech", sample_rate=rate, voices=titles))
 
@@ -87,7 +88,7 @@ async def speech_models(request: web.Request) -> web.Response:
 
 @routes.get("/v1/audio/voices")
 async def voices(request: web.Request) -> web.Response:
-    return json_reply(replies.ListedVoices(await _voices(request.app[GATEWAY])))
+    return json_reply(replies.ListedVoices(await _voices(request.app[GATEWAY], request[CLIENT].viewer)))
 
 
 @routes.post("/v1/audio/voices")
@@ -100,7 +101,7 @@ async def add_voice(request: web.Request) -> web.Response:
         raise ApiError(400, "missing_field", message, "ref_text")
     text = form.text("ref_text")
     check_text(text, "ref_text", gateway.model, gateway.settings)
-    details = Details(name, owner=request[CLIENT].name)
+    details = Details(name, owner=request[CLIENT].owner)
     try:
         return json_reply(_created(await gateway.voices.add(name, details, [(audio, text)], "audio_sample")))
     except RequestError as error:
@@ -114,7 +115,7 @@ async def test(request: web.Request) -> web.Response:
     return json_reply(replies.Status("ok"))
 
 
-async def _voice(gateway: Gateway, body: OpenAIFields) -> str | None:
+async def _voice(gateway: Gateway, body: OpenAIFields, viewer: Viewer) -> str | None:
     """Return the voice to speak with; None: the default one.
 
     Some clients send the voice as the model, and no voice.
@@ -123,27 +124,23 @@ async def _voice(gateway: Gateway, body: OpenAIFields) -> str | None:
         ApiError: 404: a model that is neither ours nor a voice.
     """
     by_model = "" if not body.model or (body.voice and _is_ours(gateway, body.model)) else body.model
-    if by_model and await _exists(gateway, by_model):
-        return await _named(gateway, body.voice or by_model)
+    if by_model and await _exists(gateway, by_model, viewer):
+        return await _named(gateway, body.voice or by_model, viewer)
     if body.model and not _is_ours(gateway, body.model):
         raise _no_model(gateway, body.model)
-    return await _named(gateway, body.voice)
+    return await _named(gateway, body.voice, viewer)
 
 
-async def _named(gateway: Gateway, name: str) -> str | None:
+async def _named(gateway: Gateway, name: str, viewer: Viewer) -> str | None:
     alias = gateway.settings.openai_voices.get(name)
     if alias is not None:
         return alias or None
     has_default = not name or name == DEFAULT_VOICE or name in STANDARD_VOICES
-    return None if has_default and not await _exists(gateway, name) else name
+    return None if has_default and not await _exists(gateway, name, viewer) else name
 
 
-async def _exists(gateway: Gateway, voice: str) -> bool:
-    try:
-        await asyncio.to_thread(gateway.voices.library.find, voice, "voice")
-    except RequestError:
-        return False
-    return True
+async def _exists(gateway: Gateway, voice: str, viewer: Viewer) -> bool:
+    return await asyncio.to_thread(gateway.voices.library.exists, voice, viewer)
 
 
 def _is_ours(gateway: Gateway, model: str) -> bool:
@@ -160,9 +157,9 @@ def _model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": _STARTED, "owned_by": "shoal"}
 
 
-async def _voices(gateway: Gateway) -> list[replies.ListedVoice]:
+async def _voices(gateway: Gateway, viewer: Viewer) -> list[replies.ListedVoice]:
     """The default voice, the voices of the library, and the aliases of the configuration."""
-    library = await asyncio.to_thread(gateway.voices.library.voices)
+    library = await asyncio.to_thread(gateway.voices.library.voices, viewer)
     names = {DEFAULT_VOICE: DEFAULT_VOICE} | {voice.id: voice.title for voice in library}
     names |= {alias: alias for alias in gateway.settings.openai_voices}
     return [replies.ListedVoice(name, title) for name, title in names.items()]

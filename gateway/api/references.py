@@ -27,21 +27,21 @@ async def add(request: web.Request) -> web.Response:
     form = await forms.read(request, forms.MULTIPART)
     voice, text, audio = form.text("id"), form.text("text"), form.file("audio")
     check_text(text, "text", gateway.model, gateway.settings)
-    details = Details(voice, owner=request[CLIENT].name)
+    details = Details(voice, owner=request[CLIENT].owner)
     await gateway.voices.add(voice, details, [(audio, text)], "audio")
     return _reply(request, replies.ReferenceChanged(True, f"voice {voice!r} added", voice))
 
 
 @routes.get("/v1/references/list")
 async def list_all(request: web.Request) -> web.Response:
-    voices = await asyncio.to_thread(request.app[GATEWAY].voices.library.ids)
+    voices = await asyncio.to_thread(request.app[GATEWAY].voices.library.ids, request[CLIENT].viewer)
     return _reply(request, replies.References(True, f"{len(voices)} voices", voices))
 
 
 @routes.delete("/v1/references/delete")
 async def delete(request: web.Request) -> web.Response:
     voice = _text_field(await _fields(request), "reference_id")
-    await request.app[GATEWAY].voices.delete(voice)
+    await request.app[GATEWAY].voices.delete(voice, request[CLIENT].viewer)
     return _reply(request, replies.ReferenceChanged(True, f"voice {voice!r} deleted", voice))
 
 
@@ -49,7 +49,7 @@ async def delete(request: web.Request) -> web.Response:
 async def rename(request: web.Request) -> web.Response:
     values = await _fields(request)
     old, new = _text_field(values, "old_reference_id"), _text_field(values, "new_reference_id")
-    await asyncio.to_thread(request.app[GATEWAY].voices.library.rename, old, new)
+    await asyncio.to_thread(request.app[GATEWAY].voices.library.rename, old, new, request[CLIENT].viewer)
     return _reply(request, replies.ReferenceRenamed(True, f"voice {old!r} is now {new!r}", old, new))
 
 

@@ -16,7 +16,7 @@ from gateway.http.forms import Form
 from gateway.http.replies import json_reply
 from gateway.schema import replies
 from gateway.schema.fields import check_text, convert
-from gateway.schema.voice_fields import MAX_TAGS, MAX_TEXT, Listing, Naming
+from gateway.schema.voice_fields import MAX_TAG, MAX_TAGS, Listing, Naming
 from gateway.services import GATEWAY, Gateway
 from gateway.voices.catalogue import Voice
 from gateway.voices.library import Details
@@ -27,8 +27,8 @@ routes = web.RouteTableDef()
 @routes.get("/model")
 async def list_all(request: web.Request) -> web.Response:
     query = convert({name: value for name, value in request.query.items() if value}, Listing, strict=False)
-    voices = await asyncio.to_thread(request.app[GATEWAY].voices.library.voices)
-    own = request[CLIENT].name if request.query.get("self", "").lower() == "true" else ""
+    voices = await asyncio.to_thread(request.app[GATEWAY].voices.library.voices, request[CLIENT].viewer)
+    own = request[CLIENT].owner if request.query.get("self", "").lower() == "true" else ""
     found = list(_matching(voices, query, own, set(request.query.getall("tag", []))))
     if query.sort_by == "created_at":
         found.sort(key=lambda voice: -voice.created)
@@ -40,7 +40,8 @@ async def list_all(request: web.Request) -> web.Response:
 @routes.get("/model/{id}")
 async def show(request: web.Request) -> web.Response:
     library = request.app[GATEWAY].voices.library
-    return json_reply(_fish_voice(await asyncio.to_thread(library.find, request.match_info["id"], "id")))
+    viewer = request[CLIENT].viewer
+    return json_reply(_fish_voice(await asyncio.to_thread(library.find, request.match_info["id"], "id", viewer)))
 
 
 @routes.post("/model")
@@ -55,7 +56,7 @@ async def create(request: web.Request) -> web.Response:
         description=naming.description or "",
         visibility=naming.visibility or "private",
         tags=_tags(form) or (),
-        owner=request[CLIENT].name,
+        owner=request[CLIENT].owner,
     )
     voice = await gateway.voices.add(uuid.uuid4().hex, details, _recordings(gateway, form), "voices")
     return json_reply(_fish_voice(voice), status=201)
@@ -63,23 +64,23 @@ async def create(request: web.Request) -> web.Response:
 
 @routes.patch("/model/{id}")
 async def change(request: web.Request) -> web.Response:
-    library = request.app[GATEWAY].voices.library
+    library, viewer = request.app[GATEWAY].voices.library, request[CLIENT].viewer
     form = await forms.read(request, forms.URL_ENCODED, forms.MULTIPART)
     naming, tags = _naming(form), _tags(form)
-    voice = await asyncio.to_thread(library.find, request.match_info["id"], "id")
+    voice = await asyncio.to_thread(library.find, request.match_info["id"], "id", viewer)
     details = Details(
         title=voice.title if naming.title is None else naming.title,
         description=voice.description if naming.description is None else naming.description,
         visibility=naming.visibility or voice.visibility,
         tags=tuple(voice.tags) if tags is None else tags,
     )
-    return json_reply(_fish_voice(await asyncio.to_thread(library.edit, voice.id, details)))
+    return json_reply(_fish_voice(await asyncio.to_thread(library.edit, voice.id, details, viewer)))
 
 
 @routes.delete("/model/{id}")
 async def delete(request: web.Request) -> web.Response:
     voice = request.match_info["id"]
-    await request.app[GATEWAY].voices.delete(voice, "id")
+    await request.app[GATEWAY].voices.delete(voice, request[CLIENT].viewer, "id")
     return json_reply(replies.Deleted(200, f"voice {voice!r} deleted"))
 
 
@@ -115,8 +116,8 @@ def _tags(form: Form) -> tuple[str, ...] | None:
     tags = form.texts.get("tags")
     if tags is None:
         return None
-    if len(tags) > MAX_TAGS or any(len(tag) > MAX_TEXT for tag in tags):
-        raise invalid("tags", f"are more than {MAX_TAGS}, or longer than {MAX_TEXT} characters")
+    if len(tags) > MAX_TAGS or any(len(tag) > MAX_TAG for tag in tags):
+        raise invalid("tags", f"are more than {MAX_TAGS}, or longer than {MAX_TAG} characters")
     return tuple(filter(None, tags))
 
 

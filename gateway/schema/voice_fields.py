@@ -8,7 +8,8 @@ from msgspec import Meta, Struct
 
 from gateway.voices.catalogue import Visibility
 
-MAX_TEXT, MAX_TAGS = 10_000, 100  # characters of a title or description; tags of a voice
+MAX_TEXT = 10_000  # characters of a title or description
+MAX_TAGS, MAX_TAG = 100, 200  # tags of a voice, and characters of each
 
 
 class Listing(Struct, frozen=True):

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from aiohttp import web
 
 from common.messages import FinishReason
+from gateway.access.accounts import Client
 from gateway.access.auth import CLIENT
 from gateway.audio import Pipeline
 from gateway.checkpoint.prompt import Reference, of_speaker
@@ -70,7 +71,9 @@ async def start(
     """
     script = TurnScript(gateway.model, gateway.settings, speech.chunk_length, speech.normalize)
     turns = await offload(len(speech.text) > LONG_TO_TOKENISE, script.whole, speech.text)
-    conversation = converse(gateway, session, speech, await references(gateway, speech), output, deadline)
+    conversation = converse(
+        gateway, session, speech, await references(gateway, session.client, speech), output, deadline
+    )
     conversation.say(turns)
     conversation.finish()
     await conversation.advance()
@@ -112,7 +115,7 @@ def voices(gateway: Gateway, speech: SpeechRequest) -> list[str]:
     return speech.voices or ([gateway.voices.default] if gateway.voices.default and not speech.clips else [])
 
 
-async def references(gateway: Gateway, speech: SpeechRequest) -> list[Reference]:
+async def references(gateway: Gateway, client: Client, speech: SpeechRequest) -> list[Reference]:
     """Return the references of the speakers, in their order.
 
     Raises:
@@ -120,7 +123,7 @@ async def references(gateway: Gateway, speech: SpeechRequest) -> list[Reference]
     """
     found: list[Reference] = []
     for speaker, voice in enumerate(voices(gateway, speech)):
-        found += [of_speaker(recording, speaker) for recording in await gateway.voices.references(voice)]
+        found += [of_speaker(recording, speaker) for recording in await gateway.voices.references(voice, client.viewer)]
     if speech.clips:
         await check_room(gateway, speech)
     for clip in speech.clips:

@@ -93,7 +93,7 @@ class Utterance:
             self._client.admitted(),
             Session(gateway, self._request, "live", self._wanted.delivery.format, loop.time()) as session,
         ):
-            references = await encoded_stream.references(gateway, self._wanted)
+            references = await encoded_stream.references(gateway, self._client, self._wanted)
             await self._begin.wait()
             try:
                 if self._turns:

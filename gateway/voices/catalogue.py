@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from msgspec import Struct
 
 from gateway.errors import RequestError
 
-VERSION = 1
+VERSION = 2
 
 Visibility: TypeAlias = Literal["public", "unlist", "private"]
 
@@ -140,8 +141,18 @@ class Catalogue:
         version = self._database.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:
             self._database.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {VERSION};COMMIT;")
+        elif version == 1:
+            self._migrate_from_1()
         elif version != VERSION:
             raise OSError(f"{path}: has version {version}, and this server knows version {VERSION}")
+
+    def _migrate_from_1(self) -> None:
+        """Version 1 kept the address of a client without a key as the owner; such voices belong to nobody."""
+        with self._transaction() as database:
+            owners = [owner for (owner,) in database.execute("SELECT DISTINCT owner FROM voices").fetchall()]
+            for owner in filter(_is_address, owners):
+                database.execute("UPDATE voices SET owner = '' WHERE owner = ?", (owner,))
+            database.execute(f"PRAGMA user_version = {VERSION}")
 
     def _select(self, condition: str, *values: str) -> list[tuple[Any, ...]]:
         with self._lock:
@@ -158,6 +169,14 @@ class Catalogue:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise
+
+
+def _is_address(owner: str) -> bool:
+    try:
+        ipaddress.ip_address(owner)
+    except ValueError:
+        return False
+    return True
 
 
 def taken(voice: str, param: str) -> RequestError:

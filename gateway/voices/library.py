@@ -22,12 +22,13 @@ from common.files import write_atomically
 from common.messages import Array
 from gateway.checkpoint.prompt import Reference
 from gateway.checkpoint.served_model import ServedModel
-from gateway.checkpoint.voice_ids import check_id
+from gateway.checkpoint.voice_ids import check_id, is_id
 from gateway.errors import InvalidFieldError, RequestError
 from gateway.voices import codes as codes_file
 from gateway.voices.catalogue import Catalogue, Recording, Visibility, Voice, check_room, taken
 from gateway.voices.clips import digest
 from gateway.voices.disk import writing
+from gateway.voices.viewer import ADMIN, Viewer
 
 log = logging.getLogger(__name__)
 
@@ -77,31 +78,34 @@ class Library:
         }
         self._repair()
 
-    def ids(self) -> list[str]:
-        """Sorted."""
-        return [voice.id for voice in self.voices()]
+    def ids(self, viewer: Viewer = ADMIN) -> list[str]:
+        """Return the ids that a client's listings contain, sorted."""
+        return [voice.id for voice in self.voices(viewer)]
 
-    def voices(self) -> list[Voice]:
-        """By id."""
-        own = {voice.id: voice for voice in self._catalogue.all()}
+    def voices(self, viewer: Viewer = ADMIN) -> list[Voice]:
+        """Return the voices that a client's listings contain, by id."""
+        own = {voice.id: voice for voice in self._catalogue.all() if viewer.lists(voice)}
         return [voice for _, voice in sorted((self._bundled | own).items())]
 
     def totals(self) -> tuple[int, int]:
         """Return the number of voices, without the checkpoint's, and the bytes of their files."""
         return self._catalogue.totals()
 
-    def find(self, voice: str, param: str) -> Voice:
-        """A voice.
+    def exists(self, voice: str, viewer: Viewer = ADMIN) -> bool:
+        """Return whether a client can use a voice of this id."""
+        return is_id(voice) and self._visible(voice, viewer) is not None
+
+    def find(self, voice: str, param: str, viewer: Viewer = ADMIN) -> Voice:
+        """Return a voice that a client can use.
 
         Raises:
-            RequestError: not an id, or no such voice.
+            RequestError: not an id, or no such voice for this client.
         """
         check_id(voice, param)
-        found = self._catalogue.find(voice) or self._bundled.get(voice)
+        found = self._visible(voice, viewer)
         if found is None:
-            raise RequestError(
-                "not_found", "voice_not_found", f"{param}: no voice {voice!r}; {self._hint(voice)}", param
-            )
+            message = f"{param}: no voice {voice!r}; {self._hint(voice, viewer)}"
+            raise RequestError("not_found", "voice_not_found", message, param)
         return found
 
     def check_new(self, voice: str) -> None:
@@ -135,9 +139,9 @@ class Library:
         self.changes += 1
         return new
 
-    def rename(self, old: str, new: str) -> Voice:
-        """Raises RequestError: as :meth:`delete`, and for the same id or one that is taken."""
-        voice = self._own(old, "old_reference_id")
+    def rename(self, old: str, new: str, viewer: Viewer = ADMIN) -> Voice:
+        """Give a voice another id. Raises RequestError: as :meth:`delete`, and for the same id or one that is taken."""
+        voice = self._changeable(old, "old_reference_id", viewer)
         check_id(new, "new_reference_id")
         if old == new:
             raise InvalidFieldError("new_reference_id", "is the old one")
@@ -146,15 +150,19 @@ class Library:
         title = new if voice.title == old else voice.title
         return self._put(old, msgspec.structs.replace(voice, id=new, title=title))
 
-    def edit(self, voice: str, details: Details) -> Voice:
+    def edit(self, voice: str, details: Details, viewer: Viewer = ADMIN) -> Voice:
         """Change the name and description of a voice; its owner stays. Raises RequestError: as :meth:`delete`."""
-        found = self._own(voice, "id")
+        found = self._changeable(voice, "id", viewer)
         named = details._asdict() | {"tags": list(details.tags), "owner": found.owner}
         return self._put(voice, msgspec.structs.replace(found, **named))
 
-    def delete(self, voice: str, param: str) -> Voice:
-        """Delete a voice and return it. Raises RequestError: not an id, no such voice, or a voice of the checkpoint."""
-        found = self._own(voice, param)
+    def delete(self, voice: str, param: str, viewer: Viewer = ADMIN) -> Voice:
+        """Delete a voice and return it.
+
+        Raises:
+            RequestError: not an id, no such voice for this client, or one of the checkpoint or of another owner.
+        """
+        found = self._changeable(voice, param, viewer)
         with writing(self._folders):
             self._catalogue.delete(voice)
         self.changes += 1
@@ -226,12 +234,17 @@ class Library:
         self.changes += 1
         return changed
 
-    def _own(self, voice: str, param: str) -> Voice:
-        found = self.find(voice, param)
+    def _visible(self, voice: str, viewer: Viewer) -> Voice | None:
+        found = self._catalogue.find(voice)
+        return found if found is not None and viewer.sees(found) else self._bundled.get(voice)
+
+    def _changeable(self, voice: str, param: str, viewer: Viewer) -> Voice:
+        found = self.find(voice, param, viewer)
         if not found.folder:
             raise RequestError(
                 "forbidden", "voice_read_only", f"{param}: voice {voice!r} belongs to the checkpoint", param
             )
+        viewer.check_control(found, param)
         return found
 
     def _check_free(self, voice: str, param: str) -> None:
@@ -239,11 +252,11 @@ class Library:
         if in_checkpoint or self._catalogue.like(voice) is not None:
             raise taken(voice, param)
 
-    def _hint(self, voice: str) -> str:
+    def _hint(self, voice: str, viewer: Viewer) -> str:
+        known = self.ids(viewer)
         like = self._catalogue.like(voice)
-        if like is not None:
+        if like is not None and like in known:
             return f"there is {like!r}, and upper and lower case differ"
-        known = self.ids()
         more = f" and {len(known) - _NAMED_IN_HINT} more" if len(known) > _NAMED_IN_HINT else ""
         return f"known: {', '.join(known[:_NAMED_IN_HINT])}{more}" if known else "there are none yet"
 

@@ -8,6 +8,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from cachetools import LRUCache
 
@@ -25,11 +26,19 @@ from gateway.voices.clips import Clips
 from gateway.voices.codes import CodesError
 from gateway.voices.flights import SingleFlight
 from gateway.voices.library import Details, Library, Upload
+from gateway.voices.viewer import ADMIN, Viewer
 
 log = logging.getLogger(__name__)
 
 IN_MEMORY = 256  # voices whose references are remembered
 DECODERS = 2  # threads that read recordings: each may hold a minute of sound in memory
+
+
+class _Known(NamedTuple):
+    """A voice and its references."""
+
+    voice: Voice
+    references: list[Reference]
 
 
 class Voices:
@@ -46,29 +55,30 @@ class Voices:
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="recordings")
         self._clips = Clips(self._encode, settings.reference_cache_bytes, metrics)
         self._renewals: SingleFlight[str, list[Array]] = SingleFlight()
-        self._references: LRUCache[str, list[Reference]] = LRUCache(IN_MEMORY)  # by voice
+        self._references: LRUCache[str, _Known] = LRUCache(IN_MEMORY)  # by voice
         self._changes = 0  # of the library, of which these know
         self._measure(self.library.totals())
 
-    async def references(self, voice: str, param: str = "reference_id") -> list[Reference]:
+    async def references(self, voice: str, viewer: Viewer = ADMIN, param: str = "reference_id") -> list[Reference]:
         """Return the recordings of a voice in their order.
 
         Raises:
-            RequestError: no such voice, or its codes are of another codec and can't be made anew.
+            RequestError: no such voice for this client, or its codes are of another codec and can't be made anew.
         """
         changes = self.library.changes
         if changes != self._changes:
             self._references.clear()
             self._changes = changes
-        references = self._references.get(voice)
-        if references is None:
-            references = await self._read(voice, param)
-            if changes == self.library.changes:
-                self._references[voice] = references
+        known = self._references.get(voice)
+        if known is not None and viewer.sees(known.voice):
+            return known.references
+        found = await asyncio.to_thread(self._find, voice, viewer, param)
+        references = await self._read(found)
+        if changes == self.library.changes:
+            self._references[voice] = _Known(found, references)
         return references
 
-    async def _read(self, voice: str, param: str) -> list[Reference]:
-        found = await asyncio.to_thread(self._find, voice, param)
+    async def _read(self, found: Voice) -> list[Reference]:
         try:
             codes = await asyncio.to_thread(self.library.read_codes, found)
         except CodesError as error:
@@ -77,10 +87,10 @@ class Voices:
         texts = [recording.text for recording in found.recordings]
         return [Reference(text, array) for text, array in zip(texts, codes, strict=True)]
 
-    def _find(self, voice: str, param: str) -> Voice:
+    def _find(self, voice: str, viewer: Viewer, param: str) -> Voice:
         """Find the voice that a field names; a missing one makes the field invalid."""
         try:
-            return self.library.find(voice, param)
+            return self.library.find(voice, param, viewer)
         except RequestError as error:
             raise RequestError("invalid", error.code, error.message, error.param) from None
 
@@ -111,9 +121,9 @@ class Voices:
         self._measure(await asyncio.to_thread(self.library.totals))
         return added
 
-    async def delete(self, voice: str, param: str = "reference_id") -> None:
+    async def delete(self, voice: str, viewer: Viewer = ADMIN, param: str = "reference_id") -> None:
         """Delete a voice and its entries in caches. Raises RequestError: as :meth:`Library.delete`."""
-        deleted = await asyncio.to_thread(self.library.delete, voice, param)
+        deleted = await asyncio.to_thread(self.library.delete, voice, param, viewer)
         for recording in deleted.recordings:
             self._clips.forget(recording.digest)
         self._measure(await asyncio.to_thread(self.library.totals))

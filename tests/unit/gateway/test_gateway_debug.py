@@ -134,7 +134,7 @@ def test_an_utterance_on_a_socket_has_one_whose_clock_begins_with_its_text(tmp_p
 
 def test_where_there_are_keys_only_their_holders_may_look(tmp_path: Path) -> None:
     keys = tmp_path / "keys.toml"
-    keys.write_text('[[key]]\nname = "anna"\nkey = "secret"\n')
+    keys.write_text('[[key]]\nname = "anna"\nkey = "secret"\nscopes = ["admin"]\n')
 
     async def test() -> None:
         async with serving(tmp_path, api_keys_file=str(keys)) as client:

@@ -17,6 +17,7 @@ from common.messages import Failure
 from gateway.voices import service
 from gateway.voices.catalogue import Voice
 from gateway.voices.library import Library
+from gateway.voices.viewer import Viewer
 
 CLIP = encoded(tone(1.5))
 TRAVERSAL = ["../x", "..", ".", "a/b", "/etc/passwd", "a\\b", "", "a\x00b", "é", "a" * 256, ".hidden", "a\n", "%2e%2e"]
@@ -126,9 +127,9 @@ def test_a_voice_is_read_once_until_the_library_changes(tmp_path: Path, monkeypa
     find = Library.find
     monkeypatch.setattr(service, "IN_MEMORY", 1)
 
-    def counted(self: Library, voice: str, param: str) -> Voice:
+    def counted(self: Library, voice: str, param: str, viewer: Viewer) -> Voice:
         read.append(voice)
-        return find(self, voice, param)
+        return find(self, voice, param, viewer)
 
     async def test() -> None:
         async with serving(tmp_path) as client:
