@@ -1,8 +1,8 @@
 """Reference audio: decodes an uploaded file to samples for the codec.
 
-libsndfile reads WAV, FLAC, OGG (Vorbis and Opus), MP3, AIFF and more; what it can't, PyAV does if it is installed:
-AAC, M4A and WebM. PyAV is told the container by the file's first bytes and never guesses, so that no playlist or
-other container that names further files or addresses is opened.
+libsndfile reads WAV, FLAC, OGG (Vorbis and Opus), MP3, AIFF and more. PyAV, if it is installed, reads AAC, M4A, WebM,
+AMR, and MPEG streams that begin with junk. PyAV is told the container by the file's first bytes and never guesses, so
+that no playlist or other container that names further files or addresses is opened.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ from gateway.errors import InvalidFieldError
 BLOCK = 16_384  # sample frames read at a time
 RATES = (1_000, 384_000)  # samples per second, lowest and highest
 SILENCE = 1e-3  # peak
+SEARCHED = 64 * 1024  # bytes in which the first frame of a stream must begin
+ID3_HEADER = 10  # bytes, and as many of a footer
+ACCEPTED = "accepted are WAV, FLAC, MP3, OGG (Opus, Vorbis), AAC, M4A, WebM, AIFF, CAF and AMR"
+_CONTAINERS = {b"\x1aE\xdf\xa3": "matroska", b"#!AMR": "amr", b"\x30\x26\xb2\x75\x8e\x66\xcf\x11": "asf"}
 
 
 class AudioError(ValueError):
@@ -65,16 +69,67 @@ def header_seconds(data: bytes) -> float:
 
 def _read(data: bytes, longest: float) -> tuple[int, Array]:
     """Return rate and mono samples, float32 [n], of little more than ``longest`` seconds."""
+    data = _sized(_untagged(data))
     container = _container(data)
     if container is not None:
         return _with_av(data, container, longest)
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             return file.samplerate, _collect(_blocks(file), _checked(file.samplerate), longest)
-    except soundfile.LibsndfileError as error:
-        raise AudioError(f"is not audio that can be read: {error.error_string}") from None
     except (soundfile.SoundFileError, RuntimeError) as error:
-        raise AudioError(f"is not audio that can be read: {error}") from None
+        found = _first_frame(data)
+        if found is None:
+            raise AudioError(f"is not audio that can be read ({_words(error)}); {ACCEPTED}") from None
+    return _with_av(data[found[0] :], found[1], longest)
+
+
+def _words(error: Exception) -> str:
+    said = getattr(error, "error_string", None) or getattr(error, "strerror", None) or error
+    return str(said).rstrip(".")
+
+
+def _untagged(data: bytes) -> bytes:
+    """Drop ID3v2 tags at the front: their header has their size in four 7-bit digits."""
+    while data[:3] == b"ID3" and len(data) > ID3_HEADER:
+        size = sum((byte & 0x7F) << shift for byte, shift in zip(data[6:10], (21, 14, 7, 0), strict=True))
+        data = data[ID3_HEADER + size + (ID3_HEADER if data[5] & 0x10 else 0) :]
+    return data
+
+
+def _sized(data: bytes) -> bytes:
+    """Let a WAV whose data chunk claims no bytes, as an unfinished recording does, have all that follow."""
+    if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
+        return data
+    place = 12
+    while place + 8 <= len(data):
+        size = int.from_bytes(data[place + 4 : place + 8], "little")
+        if data[place : place + 4] == b"data":
+            rest = len(data) - place - 8
+            return data if size else data[: place + 4] + rest.to_bytes(4, "little") + data[place + 8 :]
+        place += 8 + size + size % 2
+    return data
+
+
+def _first_frame(data: bytes) -> tuple[int, str] | None:
+    """Find the first MPEG audio or ADTS frame behind junk: its place and FFmpeg's name of the format."""
+    place = data.find(b"\xff", 0, SEARCHED)
+    while place >= 0 and place + 4 <= len(data):
+        second, third = data[place + 1], data[place + 2]
+        if second & 0xF6 == 0xF0 and third >> 2 & 0xF < 13 and _adts_follows(data, place):
+            return place, "aac"
+        if second & 0xE0 == 0xE0 and second & 0x06 and second & 0x18 != 0x08 and third >> 4 not in (0, 15):
+            return place, "mp3"
+        place = data.find(b"\xff", place + 1, SEARCHED)
+    return None
+
+
+def _adts_follows(data: bytes, place: int) -> bool:
+    """Return whether another ADTS frame follows the one at ``place``, or the data ends with it."""
+    header = data[place + 3 : place + 6]
+    end = place + ((header[0] & 3) << 11 | header[1] << 3 | header[2] >> 5) if len(header) == 3 else len(data)
+    if end >= len(data):
+        return end == len(data)
+    return end > place and data[end] == 0xFF and data[end + 1 : end + 2] >= b"\xf0"
 
 
 def _blocks(file: soundfile.SoundFile) -> Iterator[Array]:
@@ -84,11 +139,12 @@ def _blocks(file: soundfile.SoundFile) -> Iterator[Array]:
 
 def _container(data: bytes) -> str | None:
     """Return FFmpeg's name of a container that libsndfile can't read."""
-    if data[4:8] == b"ftyp":
+    if data[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free"):
         return "mp4"
-    if data[:4] == b"\x1aE\xdf\xa3":
-        return "matroska"
-    if data[0] == 0xFF and len(data) > 1 and data[1] & 0xF6 == 0xF0:
+    for start, container in _CONTAINERS.items():
+        if data.startswith(start):
+            return container
+    if data[:1] == b"\xff" and len(data) > 1 and data[1] & 0xF6 == 0xF0:
         return "aac"
     return None
 
@@ -100,7 +156,7 @@ def _with_av(data: bytes, container: str, longest: float) -> tuple[int, Array]:
     try:
         with av.open(io.BytesIO(data), format=container) as file:
             if not file.streams.audio:
-                raise AudioError("has no sound in it")
+                raise AudioError(f"has no sound in it; {ACCEPTED}")
             rate = _checked(file.streams.audio[0].rate or 0)
             mono = av.AudioResampler(format="flt", layout="mono", rate=rate)
             frames = (part for frame in file.decode(audio=0) for part in mono.resample(frame))
@@ -108,7 +164,7 @@ def _with_av(data: bytes, container: str, longest: float) -> tuple[int, Array]:
     except (av.FFmpegError, ValueError) as error:
         if isinstance(error, AudioError):
             raise
-        raise AudioError(f"is not audio that can be read: {error}") from None
+        raise AudioError(f"is not audio that can be read ({_words(error)}); {ACCEPTED}") from None
 
 
 def _av() -> ModuleType | None:

@@ -113,7 +113,11 @@ def coded(container: str, codec: str, seconds: float = 1.5) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("container", "codec"), [("mp4", "aac"), ("ipod", "aac"), ("adts", "aac"), ("webm", "libopus"), ("ogg", "libopus")]
+    ("container", "codec"),
+    [
+        *(("mp4", "aac"), ("mov", "aac"), ("ipod", "aac"), ("ipod", "alac"), ("adts", "aac")),
+        *(("webm", "libopus"), ("matroska", "libopus"), ("ogg", "libopus"), ("mp3", "libmp3lame")),
+    ],
 )
 def test_what_phones_and_browsers_record_is_read(container: str, codec: str) -> None:
     samples = decode(coded(container, codec), RATE, LIMITS)
@@ -170,3 +174,68 @@ def test_a_bad_clip_is_refused_by_its_place_in_the_request(tmp_path: Path) -> No
             assert client.engine.submitted == []
 
     run(test)
+
+
+# Recordings as phones, recorders and browsers write them --------------------------------------------------------------
+
+
+def id3(size: int) -> bytes:
+    return b"ID3\x04\x00\x00" + bytes(size >> shift & 0x7F for shift in (21, 14, 7, 0)) + bytes(size)
+
+
+JUNK = {
+    "nothing": b"",
+    "zeros": bytes(512),
+    "an ID3 tag": id3(3000),
+    "two ID3 tags": id3(10) + id3(300),
+    "an ID3 tag and zeros": id3(100) + bytes(1000),
+    "noise": np.random.default_rng(1).integers(0, 255, 700, np.uint8).tobytes(),  # no byte of it is 255
+}
+
+
+STREAMS = [("mp3", "libmp3lame"), ("adts", "aac")]
+
+
+@pytest.mark.parametrize("junk", JUNK)
+@pytest.mark.parametrize(("container", "codec"), STREAMS)
+def test_junk_before_the_first_frame_is_passed_over(junk: str, container: str, codec: str) -> None:
+    samples = decode(JUNK[junk] + coded(container, codec), RATE, LIMITS)
+    assert len(samples) / RATE == pytest.approx(1.5, abs=0.1)
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC", "AIFF", "OGG"])
+def test_an_id3_tag_before_any_format_is_passed_over(kind: str) -> None:
+    assert len(decode(id3(3000) + encoded(tone(2), kind=kind), RATE, LIMITS)) == 2 * RATE
+
+
+@pytest.mark.parametrize(("container", "codec"), STREAMS)
+@pytest.mark.parametrize("cut", [1, 137, 200, 1001])
+def test_a_stream_cut_at_its_front_is_read_from_its_next_frame(container: str, codec: str, cut: int) -> None:
+    assert len(decode(coded(container, codec)[cut:], RATE, LIMITS)) > 1.3 * RATE
+
+
+@pytest.mark.parametrize("riff", [0, None, 0xFFFFFFFF])
+@pytest.mark.parametrize("size", [0, 0xFFFFFFFF, 0x7FFFFFFF])
+def test_a_wav_of_unknown_length_goes_to_the_end_of_the_file(riff: int | None, size: int) -> None:
+    data = bytearray(encoded(tone(2)))
+    if riff is not None:
+        data[4:8] = riff.to_bytes(4, "little")
+    data[40:44] = size.to_bytes(4, "little")
+    assert len(decode(bytes(data), RATE, LIMITS)) == 2 * RATE
+
+
+def test_the_data_chunk_of_a_wav_is_found_behind_others() -> None:
+    data = encoded(tone(2))
+    more = data[:36] + b"LIST" + (3).to_bytes(4, "little") + b"abc\0" + b"data" + bytes(4) + data[44:]
+    assert len(decode(more, RATE, LIMITS)) == 2 * RATE
+
+
+@pytest.mark.parametrize("channels", [1, 2, 6, 8])
+def test_channels_are_mixed(channels: int) -> None:
+    assert np.allclose(decode(encoded(tone(2, channels=channels)), RATE, LIMITS), tone(2)[:, 0], atol=1e-3)
+
+
+@pytest.mark.parametrize("data", [b"%PDF-1.7" + bytes(5000), b"#EXTM3U\nhttp://x/y.mp3\n", b"\x00" * 5000])
+def test_what_is_no_audio_is_refused_with_what_is_accepted(data: bytes) -> None:
+    with pytest.raises(AudioError, match=r"accepted are WAV, FLAC, MP3"):
+        decode(data, RATE, LIMITS)
