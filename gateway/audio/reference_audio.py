@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import itertools
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -22,6 +23,7 @@ from gateway.errors import InvalidFieldError
 BLOCK = 16_384  # sample frames read at a time
 RATES = (1_000, 384_000)  # samples per second, lowest and highest
 SILENCE = 1e-3  # peak
+MOST_TRIED = 16  # places where a stream may begin
 SEARCHED = 64 * 1024  # bytes in which the first frame of a stream must begin
 ID3_HEADER = 10  # bytes, and as many of a footer
 ACCEPTED = "accepted are WAV, FLAC, MP3, OGG (Opus, Vorbis), AAC, M4A, WebM, AIFF, CAF and AMR"
@@ -77,10 +79,13 @@ def _read(data: bytes, longest: float) -> tuple[int, Array]:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             return file.samplerate, _collect(_blocks(file), _checked(file.samplerate), longest)
     except (soundfile.SoundFileError, RuntimeError) as error:
-        found = _first_frame(data)
-        if found is None:
-            raise AudioError(f"is not audio that can be read ({_words(error)}); {ACCEPTED}") from None
-    return _with_av(data[found[0] :], found[1], longest)
+        problem = AudioError(f"is not audio that can be read ({_words(error)}); {ACCEPTED}")
+    for place, format_ in itertools.islice(_frames(data), MOST_TRIED):
+        try:
+            return _with_av(data[place:], format_, longest)
+        except AudioError as error:
+            problem = error
+    raise problem
 
 
 def _words(error: Exception) -> str:
@@ -110,17 +115,16 @@ def _sized(data: bytes) -> bytes:
     return data
 
 
-def _first_frame(data: bytes) -> tuple[int, str] | None:
-    """Find the first MPEG audio or ADTS frame behind junk: its place and FFmpeg's name of the format."""
+def _frames(data: bytes) -> Iterator[tuple[int, str]]:
+    """Yield places behind junk where an MPEG audio or ADTS stream may begin, with FFmpeg's name of the format."""
     place = data.find(b"\xff", 0, SEARCHED)
     while place >= 0 and place + 4 <= len(data):
         second, third = data[place + 1], data[place + 2]
         if second & 0xF6 == 0xF0 and third >> 2 & 0xF < 13 and _adts_follows(data, place):
-            return place, "aac"
-        if second & 0xE0 == 0xE0 and second & 0x06 and second & 0x18 != 0x08 and third >> 4 not in (0, 15):
-            return place, "mp3"
+            yield place, "aac"
+        elif second & 0xE0 == 0xE0 and second & 0x06 and second & 0x18 != 0x08 and third >> 4 not in (0, 15):
+            yield place, "mp3"
         place = data.find(b"\xff", place + 1, SEARCHED)
-    return None
 
 
 def _adts_follows(data: bytes, place: int) -> bool:
