@@ -44,6 +44,8 @@ class Gateway(Section, frozen=True):
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8080  # 0: any free port
+    admin_host: str = "127.0.0.1"  # address for operators: health, metrics and debugging, without API keys
+    admin_port: Annotated[int, Meta(ge=0, le=65535)] = 0  # 0: any free port, see gateway.admin_address in run_dir
     nice: Annotated[int, Meta(ge=0, le=19)] = 5  # when CPU time is scarce, scheduler and workers take precedence
     max_text_length: Positive = 20_000  # characters
     max_body_bytes: Positive = 32 * 1024 * 1024

@@ -30,7 +30,8 @@ from gateway.services import Gateway
 from gateway.speech.planner import engine_bounds
 
 ADDRESS_FILE = "gateway.address"
-TARGETS_FILE = "targets.json"  # likewise, as Prometheus reads it
+ADMIN_ADDRESS_FILE = "gateway.admin_address"
+TARGETS_FILE = "targets.json"  # the operators' address, as Prometheus reads it
 ORPHAN_CHECK_SECONDS = 1.0
 AT_ONCE_SECONDS = 1.0
 WATCHDOG_CHECK_SECONDS = 0.5
@@ -64,10 +65,11 @@ async def _run(process: Process, served: ServedModel) -> int:
         gateway = Gateway(process.config, served, engine, GatewayMetrics(process.registry), bounds)
         gateway.metrics.watch(engine, gateway.sockets)
         server = Server(gateway)
-        await server.start(settings.host, settings.port)
+        await server.start(settings.host, settings.port, settings.admin_host, settings.admin_port)
+        write_atomically(process.run_dir / ADMIN_ADDRESS_FILE, server.admin_address.encode())
+        write_atomically(process.run_dir / TARGETS_FILE, msgspec.json.encode([{"targets": [server.admin_address]}]))
         write_atomically(process.run_dir / ADDRESS_FILE, server.address.encode())
-        write_atomically(process.run_dir / TARGETS_FILE, msgspec.json.encode([{"targets": [server.address]}]))
-        log.info("listening", extra={"address": server.address})
+        log.info("listening", extra={"address": server.address, "admin_address": server.admin_address})
         processes.begin_to_serve()
         pings = asyncio.create_task(_ping_watchdog())
         async with otel_export.exporting(gateway.timelines, gateway.run_dir):

@@ -46,6 +46,16 @@ def make_app(gateway: Gateway) -> web.Application:
     return app
 
 
+def make_operators_app(gateway: Gateway) -> web.Application:
+    """Build the application of the operators' listener, which asks for no API key."""
+    app = web.Application(middlewares=[_answer], client_max_size=gateway.settings.max_body_bytes)
+    app[GATEWAY], app[SETTINGS] = gateway, gateway.settings
+    for endpoints in (health, debug):
+        app.add_routes(_expecting(endpoints.routes))
+    app.on_response_prepare.append(_add_headers)
+    return app
+
+
 def _compatible(routes: web.RouteTableDef) -> list[web.RouteDef]:
     """Repeat the routes below /v1 under the prefix that Fish's cloud has for OpenAI's clients."""
     return [

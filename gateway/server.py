@@ -1,69 +1,49 @@
-"""The server: listening socket, web server, and shutdown."""
+"""The server: a listener for clients, one for operators, and shutdown."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 
-from aiohttp import web
 from aiohttp.log import server_logger
 
-from gateway.app import make_app
-from gateway.http.connections import Connections
+from gateway.app import make_app, make_operators_app
+from gateway.http.listener import Listener
 from gateway.http.protocol_errors import MalformedRequests
-from gateway.http.request_path import tidying
 from gateway.services import Gateway
 
-BACKLOG = 1024
-HEAD_BYTES = 32 * 1024  # of the request line, and of all headers: cookies of a whole host may come along
-MAX_HEADERS = 256
-SEND_BUFFER_BYTES = 128 * 1024  # small, so that a client that stops reading is noticed early
-CANCEL_SECONDS = 0.5  # for handlers that are cut off at the end
+OPERATORS_CONNECTIONS = 64
 
 
 class Server:
     """A listening gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
-        self.address = ""
+        settings = gateway.settings
         self._gateway = gateway
-        self._listening: asyncio.Server | None = None
         server_logger.addFilter(MalformedRequests())
-        self._runner = web.AppRunner(
-            make_app(gateway),
-            handler_cancellation=True,
-            access_log=None,
-            shutdown_timeout=CANCEL_SECONDS,
-        )
+        self._clients = Listener(make_app(gateway), settings.max_connections, settings.keepalive_timeout)
+        self._operators = Listener(make_operators_app(gateway), OPERATORS_CONNECTIONS, settings.keepalive_timeout)
 
-    async def start(self, host: str, port: int) -> None:
-        """Bind and serve at :attr:`address`.
+    @property
+    def address(self) -> str:
+        """Address for clients."""
+        return self._clients.address
+
+    @property
+    def admin_address(self) -> str:
+        """Address for operators: health, metrics and debugging, without API keys and the bounds of clients."""
+        return self._operators.address
+
+    async def start(self, host: str, port: int, admin_host: str = "127.0.0.1", admin_port: int = 0) -> None:
+        """Bind and serve at :attr:`address` and :attr:`admin_address`.
 
         Raises:
-            OSError: the address can't be bound.
+            OSError: an address can't be bound.
         """
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # accepted sockets inherit it
-        listener.setblocking(False)
-        await self._runner.setup()
-        assert self._runner.server is not None, "it is set up"
-        server, settings = self._runner.server, self._gateway.settings
-        server.request_factory = tidying(server.request_factory)
-        connections = Connections(
-            server,
-            settings.max_connections,
-            access_log=None,
-            keepalive_timeout=settings.keepalive_timeout,
-            max_line_size=HEAD_BYTES,
-            max_field_size=HEAD_BYTES,
-            max_headers=MAX_HEADERS,
-        )
-        self._gateway.metrics.connections.set_function(lambda: len(connections))
-        self._listening = await asyncio.get_running_loop().create_server(connections, sock=listener, backlog=BACKLOG)
-        name = f"[{host}]" if family == socket.AF_INET6 else host
-        self.address = f"{name}:{listener.getsockname()[1]}"
+        await self._operators.start(admin_host, admin_port)
+        await self._clients.start(host, port)
+        self._gateway.metrics.connections.set_function(lambda: self._clients.connections)
 
     async def drain(self, seconds: float, grace: float = 0.0) -> None:
         """Drain: turn unready, refuse new requests after a grace period, and wait with a bound for running ones."""
@@ -77,9 +57,8 @@ class Server:
 
     async def close(self) -> None:
         """Stop listening and break off what still runs."""
-        if self._listening is not None:
-            self._listening.close()
         try:
-            await self._runner.cleanup()
+            await self._clients.close()
+            await self._operators.close()
         finally:  # also when it is not waited for any longer
             self._gateway.close()

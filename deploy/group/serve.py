@@ -103,7 +103,10 @@ def check(config: Config) -> None:
 def _listening(config: Config) -> list[tuple[str, str, int]]:
     """Yield setting, host and port of each address that the group listens at; port 0: any free one."""
     transport = config.transport
-    addresses = [("gateway.host, gateway.port", config.gateway.host, config.gateway.port)]
+    addresses = [
+        ("gateway.host, gateway.port", config.gateway.host, config.gateway.port),
+        ("gateway.admin_host, gateway.admin_port", config.gateway.admin_host, config.gateway.admin_port),
+    ]
     if transport.scheduler:
         host, _, port = transport.scheduler.removeprefix("tcp://").rpartition(":")
         addresses.append(("transport.scheduler", host, int(port)))
@@ -112,9 +115,12 @@ def _listening(config: Config) -> list[tuple[str, str, int]]:
     return addresses
 
 
+ADDRESS_FILES = ("gateway.address", "gateway.admin_address", "targets.json")
+
+
 def prepare(config: Config) -> None:
     """Write the configuration to the run directory and remove the files of an earlier group."""
-    for pattern in ("*.pid", "*.metrics", "*.starts", "*.no-graphs", "*.sock", "gateway.address", "targets.json"):
+    for pattern in ("*.pid", "*.metrics", "*.starts", "*.no-graphs", "*.sock", *ADDRESS_FILES):
         for path in config.run_path.glob(pattern):
             path.unlink()
     configuration.save(config)

@@ -38,8 +38,9 @@ deploy/run_all.sh --observe        # starts a Prometheus beside the group, at 12
 On Debian, `apt install prometheus` starts one as a service, which takes that port; `systemctl disable --now prometheus`
 ends it.
 
-To have your own Prometheus scrape several groups, copy `deploy/observe/prometheus/` and list their addresses in
-`targets.json`. For Grafana, copy `deploy/observe/grafana/provisioning/` to `/etc/grafana/provisioning/` and
+To have your own Prometheus scrape several groups, copy `deploy/observe/prometheus/` and list their operators' addresses
+(`gateway.admin_host`, `gateway.admin_port`) in `targets.json`. For Grafana,
+copy `deploy/observe/grafana/provisioning/` to `/etc/grafana/provisioning/` and
 `deploy/observe/grafana/dashboards/` to `/var/lib/grafana/dashboards/`.
 
 Names carry the prefix `shoal_` and base units. Labels take few values: never a request, a voice or a text. A histogram

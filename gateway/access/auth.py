@@ -12,7 +12,7 @@ from gateway.http.settings import SETTINGS
 COMPAT = "/compat"  # the same routes again, under the prefix Fish's cloud has for OpenAI's clients
 
 GUARDED = ("/v1/", "/model", "/wallet/")
-OPERATORS = ("/debug/",)  # show other clients' requests, also during a drain
+OPERATORS = ("/debug/", "/metrics")  # show other clients' requests and keys, also during a drain
 OPEN = frozenset({"/v1/health", "/v1/test"})
 LISTINGS = frozenset({"/v1/models", "/v1/models/{id}", "/v1/audio/models", "/v1/audio/voices"})
 

@@ -9,7 +9,7 @@ from common.device_faults import EXIT_CODE
 
 PAGE = (ROOT / "docs" / "operations.md").read_text()
 SECTIONS = "gateway|scheduler|ar_worker|vocoder_worker|supervisor|transport"
-NO_SETTINGS = {"gateway.address"}
+NO_SETTINGS = {"gateway.address", "gateway.admin_address"}
 
 
 def test_every_setting_that_is_named_exists() -> None:

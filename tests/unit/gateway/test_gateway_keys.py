@@ -83,7 +83,7 @@ def test_with_keys_only_they_come_in(tmp_path: Path) -> None:
             for path in ("/model", "/model/x", "/wallet/self/api-credit", "/v1/references/list", "/v1/usage"):
                 assert (await ask(client, None, "GET", path))[0] == 401
                 assert (await ask(client, "Bearer secret-a", "GET", path))[0] in (200, 404)
-            for path in ("/v1/health", "/health", "/livez", "/readyz", "/metrics", "/version"):
+            for path in ("/v1/health", "/health", "/livez", "/readyz", "/version"):
                 assert (await ask(client, None, "GET", path))[0] == 200
             assert len(client.engine.submitted) == 3
 

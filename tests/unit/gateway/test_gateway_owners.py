@@ -14,6 +14,7 @@ from test_gateway_reference_audio import encoded, tone
 from test_gateway_voice_library import ANNA, UPLOAD, library
 
 from gateway.access.auth import scopes_for
+from gateway.app import make_app
 from gateway.voices.viewer import Viewer
 
 CLIP = encoded(tone(1.5))
@@ -233,6 +234,7 @@ def test_a_key_does_what_its_scopes_allow(tmp_path: Path, key: str, allowed: set
         ("admin", "GET", "/debug/requests", {}),
         ("admin", "GET", "/debug/requests/x", {}),
         ("admin", "GET", "/debug/trace", {}),
+        ("admin", "GET", "/metrics", {}),
     ]
 
     async def test() -> None:
@@ -251,8 +253,7 @@ def test_a_key_does_what_its_scopes_allow(tmp_path: Path, key: str, allowed: set
 def test_every_route_that_works_for_a_client_asks_for_a_scope_or_only_reads(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path) as client:
-            app = client.server._runner.app
-            routes = [(route.method, route.resource.canonical) for route in app.router.routes()]
+            routes = [(route.method, route.resource.canonical) for route in make_app(client.gateway).router.routes()]
             without = {(method, route) for method, route in routes if not scopes_for(method, route)}
             assert {route for method, route in without if method not in ("GET", "HEAD")} == {
                 "/v1/health",
