@@ -1,7 +1,4 @@
-"""A world for the pure core: workers and gateways that check every message they get, and answer when told to.
-
-Codes are a function of (seed, frame), so that a frame that is lost, doubled, swapped or given to another request shows.
-"""
+"""A world for the pure core: fake workers and gateways around it, and the faults that may befall them."""
 
 from __future__ import annotations
 
@@ -10,18 +7,13 @@ import copy
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import structs
 
 from common.config import Scheduler as Settings
 from common.messages import (
-    REPETITION_WINDOW,
-    Array,
-    ArWorkerHello,
     Codes,
-    DecodeDone,
     DecodePlan,
     Detached,
     Disowned,
@@ -29,238 +21,36 @@ from common.messages import (
     Encoded,
     Ended,
     Extend,
-    Prefill,
     Rested,
     Resume,
     Sampling,
     Shutdown,
-    StepDone,
     StepPlan,
     Submit,
     Vocode,
-    VocoderWorkerHello,
 )
 from scheduler.core import Scheduler
 from scheduler.observe.journal import Journal
 from scheduler.observer import Observer, Observers
-
-FRAME_SECONDS = 0.05
-CALL_SECONDS = 0.01
-SEMANTIC_BEGIN = 2000
+from tests.unit.scheduler.fake_gateways import FakeGateways
+from tests.unit.scheduler.fake_workers import CALL_SECONDS, FRAME_SECONDS, FakeAr, FakeVocoder, Job, called, codes_of
 
 
-def codes_of(seed: int, frame: int) -> Array:
-    return np.array([(seed * 31 + frame * 7 + book) % 1000 for book in range(10)], np.int16)
-
-
-def columns_of(seed: int, first: int, end: int) -> Array:
-    """Frames as columns of a prompt, int32 [11, end - first]."""
-    codes = np.array([codes_of(seed, frame) for frame in range(first, end)], np.int32).reshape(-1, 10).T
-    return np.concatenate([codes[:1] + SEMANTIC_BEGIN, codes])
-
-
-def called(plan: DecodePlan) -> DecodeDone:
-    """The answer to a call."""
-    return DecodeDone(plan.call, CALL_SECONDS, [], plan.registration)
-
-
-class Job(NamedTuple):
-    """What the test knows of a request: each turn's prompt, and at which frame it ends (counted over all turns)."""
-
-    body: Submit
-    ends: list[int]
-    prompts: list[Array]
-    said: list[int]  # at which frame all turns end that were there at first, and after each extension
-
-    @property
-    def sequence(self) -> Array:
-        """All positions the request may fill: each turn's prompt, then its frames. int32 [11, n]"""
-        parts, first = [np.empty((11, 0), np.int32)], 0
-        for prompt, end in zip(self.prompts, self.ends, strict=False):
-            parts += [prompt, columns_of(self.body.sampling.seed, first, end)]
-            first = end
-        return np.concatenate(parts, 1)
-
-    def turn_at(self, position: int) -> int:
-        """Which turn goes on behind so many positions."""
-        turn = filled = first = 0
-        for number, (prompt, end) in enumerate(zip(self.prompts, self.ends, strict=False)):
-            if filled + prompt.shape[1] <= position:
-                turn = number
-            filled += prompt.shape[1] + end - first
-            first = end
-        return turn
-
-
-class FakeAr:
-    """An AR worker that keeps page tables and what each page holds, and checks each plan against them."""
-
-    def __init__(
-        self,
-        name: str,
-        slots: int = 4,
-        pages: int = 64,
-        page_size: int = 4,
-        context: int = 128,
-        max_prefill_tokens: int = 64,
-    ) -> None:
-        self.incarnation = name
-        self.hello = ArWorkerHello("ar_worker", slots, pages, page_size, context, SEMANTIC_BEGIN, max_prefill_tokens)
-        self.plans: deque[tuple[StepPlan, list[Array]]] = deque()
-        self.seeds: dict[int, int] = {}
-        self.tables: dict[int, list[int]] = {}
-        self.lengths: dict[int, int] = {}
-        self.frames: dict[int, int] = {}
-        self.turns: dict[int, int] = {}
-        self.contents: dict[tuple[int, int], bytes] = {}  # (page, offset) to the position's column
-        self.prefilled = 0
-        self.seconds = 0.01  # that a step takes
-        self.per_row = 0.0  # and a row adds to it
-
-    def answer(self, jobs: dict[int, Job]) -> StepDone | None:
-        """Execute the oldest plan; its codes and ends are in ``codes`` and ``ended``."""
-        plan, (prompt, decodes, appends) = self.plans.popleft()
-        for slot in plan.released:
-            self.tables.pop(slot, None)
-        for assign in plan.assigned:
-            slot = assign.slot
-            assert slot not in self.tables, "a slot is assigned while another sequence has it"
-            self.seeds[slot], self.tables[slot], self.lengths[slot] = assign.sampling.seed, [], 0
-            self.frames[slot] = self.turns[slot] = 0
-        for slot, index, page in appends.tolist():
-            assert index == len(self.tables[slot]), "pages are appended in order"
-            self.tables[slot].append(page)
-        rows: list[int] = []
-        assert sum(prefill.tokens for prefill in plan.prefills) == prompt.shape[1] <= self.hello.max_prefill_tokens
-        offset = 0
-        for prefill in plan.prefills:
-            self._prefill(prefill, prompt[:, offset : offset + prefill.tokens], jobs)
-            offset += prefill.tokens
-            if prefill.sample:
-                rows.append(prefill.slot)
-        for slot in decodes.tolist():
-            self._write(slot, self.lengths[slot], b"frame")
-            self.lengths[slot] += 1
-            rows.append(slot)
-        self.codes = np.array([self._draw(slot) for slot in rows], np.int16).reshape(-1, 10)
-        self.ended = np.array([self._ends(slot, jobs) for slot in rows], np.uint8)
-        return StepDone(plan.step, self.seconds + self.per_row * len(rows), plan.registration)
-
-    def _prefill(self, prefill: Prefill, columns: Array, jobs: dict[int, Job]) -> None:
-        slot = prefill.slot
-        job = jobs[self.seeds[slot]]
-        began = self.lengths[slot] == 0
-        if began:
-            self._check_shared(slot, prefill.start, job.sequence)
-        else:
-            # A turn may begin where steps, sent before the end was known, have written a position or two too many.
-            assert 0 <= self.lengths[slot] - prefill.start <= 2
-        end = prefill.start + prefill.tokens
-        assert prefill.sample or end % self.hello.page_size == 0, "spans are cut at page boundaries"
-        for index in range(prefill.tokens):
-            self._write(slot, prefill.start + index, columns[:, index].tobytes())
-        self.lengths[slot] = end
-        self.prefilled += prefill.tokens
-        if prefill.sample:
-            self._check_shared(slot, end, job.sequence, frames=self.frames[slot] > 0)
-            self.turns[slot] = job.turn_at(end)
-            self._check_recent(prefill, job, self.turns[slot])
-            assert prefill.turn == self.turns[slot], "no two draws of a request have the same noise"
-            self.frames[slot] = prefill.frame
-
-    def _check_shared(self, slot: int, positions: int, sequence: Array, frames: bool = False) -> None:
-        """The first positions hold exactly the beginning of the request, whoever wrote them; ``frames``: its own frames
-        among them were written by decodes."""
-        for position in range(positions):
-            written = self.contents[self._place(slot, position)]
-            assert written == sequence[:, position].tobytes() or (frames and written == b"frame")
-
-    def _check_recent(self, prefill: Prefill, job: Job, turn: int) -> None:
-        """A turn that goes on has its window; one that begins has none."""
-        began = job.ends[turn - 1] if turn else 0
-        if prefill.recent is None:
-            assert prefill.frame == began, "a turn begins"
-            return
-        assert prefill.frame > began
-        said = columns_of(job.body.sampling.seed, began + 1, prefill.frame)[0]
-        assert prefill.recent == said[-REPETITION_WINDOW:].tolist()
-
-    def _place(self, slot: int, position: int) -> tuple[int, int]:
-        index, offset = divmod(position, self.hello.page_size)
-        assert index < len(self.tables[slot]), "a position has no page"
-        return self.tables[slot][index], offset
-
-    def _write(self, slot: int, position: int, column: bytes) -> None:
-        assert position < self.hello.context
-        page, offset = self._place(slot, position)
-        others = [table for other, table in self.tables.items() if other != slot]
-        assert all(page not in table for table in others), "a page that is written belongs to one sequence"
-        self.contents[page, offset] = column
-
-    def _draw(self, slot: int) -> Array:
-        self.frames[slot] += 1
-        return codes_of(self.seeds[slot], self.frames[slot] - 1)
-
-    def _ends(self, slot: int, jobs: dict[int, Job]) -> bool:
-        job = jobs[self.seeds[slot]]
-        return self.frames[slot] - 1 >= job.ends[min(self.turns[slot], len(job.ends) - 1)]
-
-
-class FakeVocoder:
-    """A vocoder worker that checks that each stream's frames come once and in order."""
-
-    def __init__(self, name: str, slots: int = 6) -> None:
-        self.incarnation = name
-        self.hello = VocoderWorkerHello("vocoder_worker", slots, f"ipc://{name}")
-        self.plans: deque[tuple[DecodePlan, list[Array]]] = deque()
-        self.clips: deque[EncodeAudio] = deque()
-        self.streams: dict[int, tuple[str, int]] = {}  # slot to request and next frame
-
-    def accept(self, plan: DecodePlan, codes: Array, jobs: dict[str, Job]) -> None:
-        assert len(self.plans) < 2, "one call, and at most the next"
-        assert len({item.slot for item in plan.items}) == len(plan.items)
-        assert sum(item.frames for item in plan.items) == len(codes)
-        offset = 0
-        for item in plan.items:
-            assert item.frames > 0
-            assert item.reset == (item.first == 0)
-            assert item.heard <= jobs[item.request].ends[-1]
-            if not item.reset:
-                assert self.streams[item.slot] == (item.request, item.first), "a stream's slot is its own"
-            self.streams[item.slot] = (item.request, item.first + item.frames)
-            seed = jobs[item.request].body.sampling.seed
-            for frame in range(item.frames):
-                expected = codes_of(seed, item.first + frame)
-                assert np.array_equal(codes[offset + frame], expected), "frames are the request's own"
-            offset += item.frames
-        self.plans.append((plan, [codes]))
-
-
-class World:
+class World(FakeGateways):
     """The core and all around it. Times are handed in by advancing :attr:`now`."""
 
     def __init__(self, settings: Settings, observer: Observer | None = None, **remembered: int) -> None:
         """``remembered``: bounds of the journal."""
+        super().__init__()
         self.now = 0.0
         self._observer, self._remembered = observer or Observer(), remembered
         self.core = Scheduler(settings, FRAME_SECONDS, self.observers())
-        self.cut: set[str] = set()  # requests of which sound may be lost on its way
         self.names = 0
-        self.jobs: dict[str, Job] = {}
         self.by_seed: dict[int, Job] = {}
         self.ar: dict[str, FakeAr] = {}
         self.vocoders: dict[str, FakeVocoder] = {}
         self.gateways = ["gateway-0"]
         self.gateway_of: dict[str, str] = {}
-        self.sound: dict[str, int] = {}  # frames a gateway got as sound
-        self.codes: dict[str, list[Array]] = {}
-        self.rested: dict[str, Rested] = {}
-        self.ended: dict[str, Ended] = {}
-        self.encoded: dict[str, Encoded] = {}
-        self.turn_starts: dict[str, list[int]] = {}  # of the frames that a gateway got
-        self.open: set[str] = set()  # requests whose text goes on
-        self.detached: list[str] = []  # vocoder workers to which a gateway is to attach again
-        self.holes: set[str] = set()  # requests of which a gateway got frames after a hole, and dropped them
         self.late: deque[Callable[[], object]] = deque()  # answers of earlier registrations
 
     def observers(self) -> Observer:
@@ -358,21 +148,6 @@ class World:
                 self.late.popleft()()
             self.carry_out()
 
-    def _hear(self, plan: DecodePlan) -> None:
-        """Gateways get the sound of a call. What they have already they leave out; a hole they don't accept."""
-        for item in plan.items:
-            begin, end = max(item.first, item.heard), item.first + item.frames
-            have = self.sound.get(item.request, 0)
-            if begin > have and item.request in self.cut:
-                self.holes.add(item.request)
-                continue
-            assert begin <= have or begin >= end, "no sound is left out"
-            self.sound[item.request] = max(have, end) if begin < end else have
-            self._note_turns(item.request, have, item.turn_starts)
-
-    def _note_turns(self, request: str, have: int, starts: list[int]) -> None:
-        self.turn_starts.setdefault(request, []).extend(start for start in starts if start >= have)
-
     def restart(self) -> None:
         """The scheduler dies, and the next one finds the workers as they are after a reset."""
         ar, vocoders = list(self.ar.values()), list(self.vocoders.values())
@@ -385,15 +160,6 @@ class World:
             self.join_ar(**sizes, context=hello.context, max_prefill_tokens=hello.max_prefill_tokens)
         for vocoder in vocoders:
             self.join_vocoder(vocoder.hello.slots)
-
-    def have(self, request: str) -> int:
-        """Frames that the gateway got."""
-        return self.sound.get(request, 0) + len(self.codes.get(request, []))
-
-    def over(self, request: str) -> bool:
-        """Whether the gateway has all of a request."""
-        ended = self.ended.get(request)
-        return ended is not None and (ended.failure is not None or ended.frames == self.have(request))
 
     def resume(self, request: str, another: bool = False) -> None:
         """The gateway asks for the rest of a request; ``another``: of another scheduler."""
@@ -563,35 +329,6 @@ class World:
             elif isinstance(body, Shutdown):
                 self.ar.pop(peer, None)
                 self.vocoders.pop(peer, None)
-
-    def _on_ended(self, body: Ended) -> None:
-        before = self.ended.get(body.request)
-        assert before is None or (before.failure is None and body.failure is not None), "a request ends once"
-        self.ended[body.request] = body
-
-    def _on_codes(self, body: Codes, codes: Array) -> None:
-        offset = 0
-        for span in body.spans:
-            got = self.codes.setdefault(span.request, [])
-            assert span.first == len(got)
-            self._note_turns(span.request, len(got), span.turn_starts)
-            got.extend(codes[offset : offset + span.frames])
-            offset += span.frames
-
-    def check_ended(self, request: str) -> None:
-        """A request that ended well has all its frames, its own, and no more."""
-        ended, job = self.ended[request], self.jobs[request]
-        if ended.failure is not None or ended.reason == "timeout":
-            return
-        expected = min(job.ends[-1], job.body.max_frames)
-        assert ended.frames == expected
-        assert ended.reason == ("stop" if job.ends[-1] < job.body.max_frames else "length")
-        if job.body.output == "audio":
-            assert self.sound.get(request, 0) == expected
-        else:
-            seed = job.body.sampling.seed
-            assert len(self.codes[request]) == expected
-            assert all(np.array_equal(code, codes_of(seed, n)) for n, code in enumerate(self.codes[request]))
 
     def check_idle(self) -> None:
         """Nothing is held: the law of pages, and of slots."""
