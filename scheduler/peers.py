@@ -76,7 +76,7 @@ class Peers:
         self._note(self._peers[incarnation].name, "leaving")
 
     def remove(self, incarnation: str, state: str) -> None:
-        """Remove a peer; the name of a required worker keeps a state until it registers anew."""
+        """Remove a peer; the name of a required worker keeps a state until it registers again."""
         peer = self._peers.pop(incarnation)
         heard = self._heard.pop(incarnation)
         if peer.name in self._workers:

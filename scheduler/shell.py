@@ -186,7 +186,7 @@ class Shell:
         return False
 
     def _disown(self, source: str) -> None:
-        """Tell a peer that was given up to register anew, if it is alive."""
+        """Tell a peer that was given up to register again, if it is alive."""
         with contextlib.suppress(PeerGoneError):
             transport.send(self._socket, pack(Disowned(), source=self._process.incarnation, target=source), source)
 

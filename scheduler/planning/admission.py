@@ -65,9 +65,9 @@ def seconds_to_first_sound(
 
 
 def seconds_to_a_place(waiting: WaitingQueue, ar_workers: list[ArWorker]) -> float:
-    """Time until so many requests have ended that all that wait and one more have a slot, at least.
+    """Lower bound of the time until a newcomer gets a slot, after all requests that are waiting already.
 
-    It follows from the lengths of finished requests and the present cost of a full step, whatever the load was before.
+    Derived from the lengths of finished requests and the present cost of a full step; independent of past load.
     """
     ends = len(waiting) + 1 - sum(worker.slots.free for worker in ar_workers)
     if ends <= 0:

@@ -31,7 +31,7 @@ class WorkerPool:
         self.vocoders[incarnation] = VocoderWorker(incarnation, next(self._registrations), hello)
 
     def lose_ar(self, incarnation: str) -> ArWorker:
-        """Remove an AR worker with all places on it; its ``sequences`` still tell whose they were."""
+        """Remove an AR worker with all places on it; its ``sequences`` remain, for their requests."""
         worker = self.ar_workers.pop(incarnation)
         for request_id, sequence in worker.sequences.items():
             sequence.released = True
@@ -39,7 +39,7 @@ class WorkerPool:
         return worker
 
     def lose_vocoder(self, incarnation: str) -> VocoderWorker:
-        """Remove a vocoder worker with all places on it; its ``streams`` still tell whose they were."""
+        """Remove a vocoder worker with all places on it; its ``streams`` remain, for their requests."""
         worker = self.vocoders.pop(incarnation)
         for request_id in worker.streams:
             del self.streams[request_id]

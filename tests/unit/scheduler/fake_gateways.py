@@ -32,7 +32,7 @@ class FakeGateways:
         self.holes: set[str] = set()  # requests of which a gateway got frames after a hole, and dropped them
 
     def _hear(self, plan: DecodePlan) -> None:
-        """Gateways get the sound of a call. What they have already they leave out; a hole they don't accept."""
+        """Deliver the sound of a call. Gateways drop frames that they have, and accept no hole."""
         for item in plan.items:
             begin, end = max(item.first, item.heard), item.first + item.frames
             have = self.sound.get(item.request, 0)
@@ -70,7 +70,7 @@ class FakeGateways:
             offset += span.frames
 
     def check_ended(self, request: str) -> None:
-        """A request that ended well has all its frames, its own, and no more."""
+        """Check that a request that ended well has all of its own frames and no more."""
         ended, job = self.ended[request], self.jobs[request]
         if ended.failure is not None or ended.reason == "timeout":
             return

@@ -45,7 +45,7 @@ def called(plan: DecodePlan) -> DecodeDone:
 
 
 class Job(NamedTuple):
-    """What the test knows of a request: each turn's prompt, and at which frame it ends (counted over all turns)."""
+    """A request as the test knows it: each turn's prompt, and the frame at which it ends, counted over all turns."""
 
     body: Submit
     ends: list[int]
@@ -62,7 +62,7 @@ class Job(NamedTuple):
         return np.concatenate(parts, 1)
 
     def turn_at(self, position: int) -> int:
-        """Which turn goes on behind so many positions."""
+        """The turn that continues after this many positions."""
         turn = filled = first = 0
         for number, (prompt, end) in enumerate(zip(self.prompts, self.ends, strict=False)):
             if filled + prompt.shape[1] <= position:
@@ -73,7 +73,7 @@ class Job(NamedTuple):
 
 
 class FakeAr:
-    """An AR worker that keeps page tables and what each page holds, and checks each plan against them."""
+    """An AR worker that keeps page tables and the content of pages, and checks each plan against them."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class FakeAr:
             assert written == sequence[:, position].tobytes() or (frames and written == b"frame")
 
     def _check_recent(self, prefill: Prefill, job: Job, turn: int) -> None:
-        """A turn that goes on has its window; one that begins has none."""
+        """A turn that is continued has its repetition window; one that begins has none."""
         began = job.ends[turn - 1] if turn else 0
         if prefill.recent is None:
             assert prefill.frame == began, "a turn begins"

@@ -1,4 +1,4 @@
-"""The capacity of a group is told, and so are settings that take from each other."""
+"""Capacity of a group, and warnings about settings that limit each other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_capacity_is_the_least_of_both_kinds_and_is_reached() -> None:
         (4, 8, 3, 16, ["ar_worker.pages"]),
     ],
 )
-def test_settings_that_take_from_each_other_are_named(
+def test_settings_that_limit_each_other_are_named(
     slots: int, vocoder_slots: int, pages: int, max_batch: int, named: list[str]
 ) -> None:
     world = World(Settings(max_batch=max_batch))

@@ -1,4 +1,4 @@
-"""Any order of submissions, answers, cancels, credits and losses: all laws hold."""
+"""State machine: the scheduler's laws hold under any order of requests, answers, cancels, credits and faults."""
 
 from __future__ import annotations
 
@@ -182,14 +182,14 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule()
     def restart_scheduler(self) -> None:
-        """The next scheduler takes over what gateways have, all but what was cancelled."""
+        """The next scheduler takes over what gateways have, except cancelled requests."""
         self.world.restart()
         for request in self._under_way():
             self.world.resume(request, another=True)
 
     @rule(pick=st.integers(0, 1000))
     def ask_again(self, pick: int) -> None:
-        """A gateway asks for sound that is only late, or asks a second time."""
+        """A gateway asks for sound that is merely late, or asks twice."""
         under_way = [request for request in self._under_way() if request not in self.world.ended]
         if under_way:
             self.world.resume(under_way[pick % len(under_way)])

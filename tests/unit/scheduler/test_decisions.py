@@ -1,4 +1,4 @@
-"""Single decisions: who waits, who is refused, who sits out, and what a first chunk is."""
+"""Single decisions: waiting, refusals, parking, and the size of the first chunk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_first_chunk_lasts_until_the_second(step: float, call: float, frames
     assert first_chunk(step, call, frame_seconds=0.05, least=2, most=8) == frames
 
 
-def test_over_the_bound_is_refused_at_once_with_a_time_to_come_again() -> None:
+def test_requests_beyond_the_queue_bound_are_refused_at_once_with_retry_after() -> None:
     world = make_world(Settings(max_waiting=3), slots=2)
     requests = [world.submit([4], [30]) for _ in range(8)]
     refused = [world.ended[request] for request in requests if request in world.ended]
@@ -43,7 +43,7 @@ def test_over_the_bound_is_refused_at_once_with_a_time_to_come_again() -> None:
         assert ended.failure.retry_after is not None
 
 
-def test_who_waits_beyond_its_deadline_is_told() -> None:
+def test_a_request_that_waits_beyond_its_deadline_times_out() -> None:
     world = make_world(Settings(refuse_late=False), slots=1)
     world.submit([4], [100])
     late = world.submit([4], [5], deadline=2.0)
@@ -56,7 +56,7 @@ def test_who_waits_beyond_its_deadline_is_told() -> None:
     assert world.ended[late].reason == "timeout"
 
 
-def test_who_cant_have_sound_in_time_is_refused_at_once_and_who_has_no_deadline_waits() -> None:
+def test_a_request_that_would_be_late_is_refused_at_once_and_one_without_deadline_waits() -> None:
     world = make_world(Settings(), slots=1)
     world.submit([4], [400], max_frames=500)
     for _ in range(30):
@@ -72,7 +72,7 @@ def test_who_cant_have_sound_in_time_is_refused_at_once_and_who_has_no_deadline_
     assert patient not in world.ended
 
 
-def test_clients_share_under_contention_and_one_alone_gets_everything() -> None:
+def test_clients_share_under_contention_and_a_lone_one_gets_everything() -> None:
     world = make_world(Settings(), slots=4)
     greedy = [world.submit([4], [20], client="greedy") for _ in range(12)]
     assert len(world.core.requests) == 4, "no cap on an idle machine"
@@ -117,8 +117,8 @@ def test_a_lone_stream_far_ahead_is_not_parked() -> None:
 
 
 @pytest.mark.parametrize("per_row", [0.0, 0.005])
-def test_a_full_house_far_ahead_is_not_parked_for_one_who_waits_for_a_place(per_row: float) -> None:
-    """Each step draws a frame for everybody: the place comes as soon as the first reply ends."""
+def test_streams_far_ahead_are_not_parked_for_a_request_that_waits_for_a_slot(per_row: float) -> None:
+    """Each step draws a frame for every stream, so the slot is free as soon as the first reply ends."""
     world = make_world(Settings(park_seconds=0.2))
     (worker,) = world.ar.values()
     worker.per_row = per_row
@@ -161,7 +161,7 @@ def test_a_stream_far_ahead_sits_out_only_if_another_gains(per_row: float, sits_
     assert (ahead_drew < 5) == sits_out, "where a row costs nothing, nobody gains by its absence"
 
 
-def test_a_file_is_served_with_what_is_left_and_never_starved() -> None:
+def test_a_file_gets_spare_capacity_and_is_never_starved() -> None:
     world = make_world(Settings(max_batch=2, look_ahead=False), slots=4)
     file = world.submit([4], [30], streaming=False)
     listeners = [world.submit([4], [200], max_frames=200) for _ in range(3)]
@@ -178,7 +178,7 @@ def test_a_file_is_served_with_what_is_left_and_never_starved() -> None:
 
 
 @pytest.mark.parametrize(("reserve", "goes_first"), [(2.0, True), (0.2, False)])
-def test_the_last_chunk_goes_before_those_of_listeners_with_sound_enough(reserve: float, goes_first: bool) -> None:
+def test_the_last_chunk_takes_precedence_over_listeners_with_enough_buffered(reserve: float, goes_first: bool) -> None:
     world = make_world(Settings())
     ending, other = (world.core.requests[world.submit([4], [frames], max_frames=200)] for frames in (30, 150))
     while not ending.generated:
@@ -223,7 +223,7 @@ def test_a_cancel_settles_at_the_edge_of_the_steps_in_flight() -> None:
     world.check_idle()
 
 
-def test_a_worker_found_lost_while_steps_are_sent_is_asked_no_more() -> None:
+def test_a_worker_found_lost_while_steps_are_sent_gets_no_more() -> None:
     world = make_world(Settings(look_ahead=True))
     other = world.join_ar()
     requests = [world.submit([4], [20]) for _ in range(2)]
@@ -242,7 +242,7 @@ def test_a_worker_found_lost_while_steps_are_sent_is_asked_no_more() -> None:
     assert all(request in world.core.requests for request in requests), "and nobody's request ends"
 
 
-def test_prices_are_learned() -> None:
+def test_costs_are_learned() -> None:
     cost = LinearCost([0.01, 0.0, 0.0])
     random = np.random.default_rng(3)
     for _ in range(300):
@@ -283,7 +283,7 @@ def test_short_steps_are_sent_two_ahead(seconds: float, most: int) -> None:
 
 @pytest.mark.parametrize("most", [4, 6, 9])
 def test_a_step_has_no_more_prompt_than_the_worker_can_take(most: int) -> None:
-    """The world's worker refuses larger ones; the scheduler's own budget is larger, and another worker's limit too."""
+    """The fake worker refuses larger steps; the scheduler's own budget and the other worker's limit are larger."""
     world = World(Settings(prefill_budget=1024))
     world.join_ar(max_prefill_tokens=most)
     world.join_ar(max_prefill_tokens=64)

@@ -1,4 +1,4 @@
-"""What the scheduler remembers: the stages of each request, its steps and its calls, within bounds."""
+"""The journal: stages of each request, steps and calls, within bounds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_stages_come_in_order_and_the_items_of_the_calls_are_the_frames() -> Non
     assert sum(step.prompt_tokens for step in recent.steps) + sum(r.cached_tokens for r in recent.requests) == 27
 
 
-def test_a_request_that_was_given_up_says_where() -> None:
+def test_the_record_of_a_cancelled_request_ends_at_the_stage_it_had_reached() -> None:
     world = make_world()
     waits = [world.submit([4], [30]) for _ in range(5)][-1]  # four slots
     world.core.cancel(waits, "cancelled")
@@ -58,7 +58,7 @@ def test_a_request_that_was_given_up_says_where() -> None:
     assert record.ended == world.now
 
 
-def test_what_is_under_way_is_told_and_a_window_leaves_out_what_was_before_and_after() -> None:
+def test_a_window_has_what_was_under_way_in_it_and_nothing_else() -> None:
     world = make_world()
     early = world.submit([4], [10])
     world.settle()
@@ -74,7 +74,7 @@ def test_what_is_under_way_is_told_and_a_window_leaves_out_what_was_before_and_a
     assert len(recent.steps) == 1
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_journal_is_bounded() -> None:
     world = make_world(requests=3, events=5)
     requests = []
     for _ in range(6):
@@ -85,7 +85,7 @@ def test_what_is_remembered_is_bounded() -> None:
     assert (len(recent.steps), len(recent.calls)) == (5, 5)
 
 
-def test_the_page_is_what_was_asked_for() -> None:
+def test_the_page_has_the_window_that_was_requested() -> None:
     world = make_world()
     world.submit([4], [10])
     world.settle()

@@ -1,4 +1,4 @@
-"""The prefix cache: what is shared is the same, what is held stays, and what is unused makes room."""
+"""The prefix cache: shared pages have equal content, held pages stay, and unused pages make room."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_at_least_one_position_is_left_to_prefill() -> None:
 def test_pages_are_shared_pinned_and_evicted_least_recently_used(
     visits: list[tuple[list[int], bool]], size: int
 ) -> None:
-    """Visitors of a pool bring a prompt of some pages, stay or go; what the cache hands out has the right content."""
+    """Users of a pool bring prompts of some pages, stay or leave; pages from the cache have the right content."""
     pool = PagePool(size)
     content: dict[int, tuple[int, ...]] = {}
     staying: list[tuple[list, list[int], tuple[int, ...]]] = []
@@ -99,7 +99,7 @@ def test_without_the_cache_everything_is_prefilled() -> None:
     assert worker.hello.pages == world.core.ar_workers[worker.incarnation].pages.free
 
 
-def test_a_request_goes_where_its_voice_lies() -> None:
+def test_a_request_goes_to_the_worker_that_has_its_voice() -> None:
     world = World(Settings())
     first = world.join_ar(slots=4, pages=64, page_size=4, context=128)
     world.join_vocoder()

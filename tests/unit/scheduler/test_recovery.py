@@ -35,7 +35,7 @@ def ends_well(world: World, request: str) -> None:
 
 @pytest.mark.parametrize("steps", [0, 1, 3, 8, 14, 15, 16, 20, 28, 31])
 @pytest.mark.parametrize("output", ["audio", "codes"])
-def test_a_request_goes_on_with_another_ar_worker(steps: int, output: str) -> None:
+def test_a_request_continues_on_another_ar_worker(steps: int, output: str) -> None:
     world, request = at_work(output)
     work(world, steps)
     world.lose(next(iter(world.ar)))
@@ -45,7 +45,7 @@ def test_a_request_goes_on_with_another_ar_worker(steps: int, output: str) -> No
 
 @pytest.mark.parametrize("delivered", [False, True])
 @pytest.mark.parametrize("steps", [0, 2, 5, 12, 20, 33, 40])
-def test_a_stream_goes_on_with_another_vocoder_worker(steps: int, delivered: bool) -> None:
+def test_a_stream_continues_on_another_vocoder_worker(steps: int, delivered: bool) -> None:
     world, request = at_work()
     work(world, steps)
     world.lose(next(iter(world.vocoders)), delivered)
@@ -78,7 +78,7 @@ def test_a_live_worker_takes_over_at_once() -> None:
     ends_well(world, request)
 
 
-def test_who_waits_for_a_worker_in_vain_ends_with_an_error() -> None:
+def test_a_request_that_waits_for_a_worker_in_vain_ends_with_an_error() -> None:
     world, request = at_work()
     work(world, 10)
     world.lose(next(iter(world.ar)))
@@ -93,7 +93,7 @@ def test_who_waits_for_a_worker_in_vain_ends_with_an_error() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ar", "vocoder"])
-def test_a_request_that_its_workers_die_of_ends(kind: str) -> None:
+def test_a_request_that_kills_three_workers_in_a_row_ends(kind: str) -> None:
     world, request = at_work()
     work(world, 12)
     while not next(iter(world.vocoders.values())).plans:
@@ -113,7 +113,7 @@ def test_a_request_that_its_workers_die_of_ends(kind: str) -> None:
     world.check_idle()
 
 
-def test_who_lost_a_worker_goes_before_who_waits() -> None:
+def test_a_request_that_lost_its_worker_takes_precedence_over_waiting_ones() -> None:
     world = World(Settings())
     world.join_ar(slots=1)
     world.join_vocoder()
@@ -197,7 +197,7 @@ def test_what_takes_long_may_take_longer() -> None:
 @pytest.mark.parametrize("steps", [0, 4, 12])
 @pytest.mark.parametrize("budget", [8, 64])
 def test_a_request_that_kills_its_workers_ends_alone(kind: str, steps: int, budget: int) -> None:
-    """Whatever is at work together with it survives, and three losses are enough."""
+    """All requests served together with it survive, and three losses are enough."""
     world = World(Settings(prefill_budget=budget))
     world.join_ar(slots=8, pages=256)
     world.join_vocoder(slots=8)

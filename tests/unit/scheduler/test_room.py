@@ -1,4 +1,4 @@
-"""What one client does, the others don't hear: long prompts, bursts and leavers, on the simulator's clock."""
+"""Isolation between clients: long prompts and bursts cause no underruns of others, on the simulator's clock."""
 
 from __future__ import annotations
 

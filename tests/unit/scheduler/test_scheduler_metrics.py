@@ -1,4 +1,4 @@
-"""What the scheduler counts, seen from outside: the core among its fake workers, and the registry."""
+"""The scheduler's metrics, read from the registry while the core serves fake workers."""
 
 from __future__ import annotations
 

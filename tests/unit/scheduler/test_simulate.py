@@ -1,4 +1,4 @@
-"""The simulator: nothing is lost, the same seed gives the same run, and its clocks and devices keep their formulas."""
+"""The simulator: no frame is lost, runs are reproducible, and clocks and devices follow their formulas."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIZES = Sizes(slots=64, pages=8192, page_size=16)
 
 
 def jobs(*frames: int) -> Workload:
-    """Requests that come at once and may have no frame more than they have."""
+    """Requests that arrive together, with caps equal to their lengths."""
     n = len(frames)
     lengths = np.array(frames)
     none = np.full(n, -1)
@@ -36,7 +36,7 @@ def jobs(*frames: int) -> Workload:
 
 @pytest.mark.parametrize(("policy", "steps"), [("fixed", 8), ("fcfs", 6)])
 def test_worked_example_of_two_slots(policy: str, steps: int) -> None:
-    """Jobs of 2, 6 and 2 steps: a fixed batch waits for its longest job, a continuous one gives the slot on."""
+    """Jobs of 2, 6 and 2 steps: a fixed batch waits for its longest job, a continuous one reuses the slot."""
     cost = CostModel(10.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0)
     chosen = options.settings(["look_ahead=false"], policy, [policy])
     cluster = Cluster(chosen, cost, Sizes(2, 64, 16), jobs(2, 6, 2), warm_up=0)
@@ -84,8 +84,8 @@ def test_more_load_waits_longer() -> None:
     assert simulate(scenario, Settings(), 2.0).ttfa.p50 < simulate(scenario, Settings(), 30.0).ttfa.p50
 
 
-def test_a_lone_request_takes_what_the_cost_model_says() -> None:
-    """Gateway, prefill with the first frame, the frames of the first chunk, its call, gateway: nobody to wait for."""
+def test_a_lone_request_takes_the_time_of_the_cost_model() -> None:
+    """Gateway, prefill with the first frame, the first chunk's frames, its call, gateway; nothing to wait for."""
     cost = CostModel(5.0, 0.0, 0.0, 4.0, 0.0, 1.0, 1.0)
     cluster = Cluster(Settings(max_first_chunk=1), cost, SIZES, jobs(40), warm_up=0)
     cluster.run()
@@ -93,7 +93,7 @@ def test_a_lone_request_takes_what_the_cost_model_says() -> None:
 
 
 def test_a_vocoder_that_keeps_up_gets_few_large_chunks() -> None:
-    """It is at work all the time as soon as calls are filled up; that alone is no reason to fill them."""
+    """Filled calls would keep it busy all the time, which alone is no reason to fill them."""
     requests = 256
     cost = msgspec.structs.replace(COST_MODELS["h200-s21-fp8"], ar_contention=1.0, vocoder_contention=1.0)
     cluster = Cluster(Settings(), cost, Sizes(128, 16_384, 16), jobs(*[170] * requests), 0, clients=64, spread=1.0)
@@ -157,7 +157,7 @@ def test_prompts_of_a_voice_begin_alike_and_all_others_differ() -> None:
             assert differing[0] == (workload.voice_tokens[voice] if same else 0)
 
 
-def test_trace_is_read_by_arrival_and_can_be_pressed_together(tmp_path: Path) -> None:
+def test_a_trace_is_sorted_by_arrival_and_can_be_compressed(tmp_path: Path) -> None:
     file = tmp_path / "trace.csv"
     file.write_text("14, 100, 50, anna, 1\n10, 200, 60, , 0\n12, 5, 7, anna, 1\n")
     workload = read_trace(file)

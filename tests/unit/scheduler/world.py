@@ -37,7 +37,7 @@ from tests.unit.scheduler.fake_workers import CALL_SECONDS, FRAME_SECONDS, FakeA
 
 
 class World(FakeGateways):
-    """The core and all around it. Times are handed in by advancing :attr:`now`."""
+    """The core with its peers. Time passes when a test advances :attr:`now`."""
 
     def __init__(self, settings: Settings, observer: Observer | None = None, **remembered: int) -> None:
         """``remembered``: bounds of the journal."""
@@ -79,7 +79,7 @@ class World(FakeGateways):
         return worker
 
     def lose(self, incarnation: str, delivered: bool = False) -> None:
-        """``delivered``: a vocoder worker's last sound has reached the gateways, its word of it not the core."""
+        """Lose a worker. ``delivered``: a vocoder worker's last sound has arrived, but not its answer."""
         self.ar.pop(incarnation, None)
         vocoder = self.vocoders.pop(incarnation, None)
         if vocoder is not None and vocoder.plans and delivered:
@@ -101,7 +101,7 @@ class World(FakeGateways):
         return any(seeds[slot] == seed for slot in slots)
 
     def stall(self, incarnation: str) -> None:
-        """A worker stands still, is given up, and registers again under its incarnation; its answer comes late."""
+        """Stall a worker: it is given up and registers again under its incarnation; its answer comes late."""
         if incarnation in self.ar:
             self._stall_ar(incarnation)
         else:
@@ -128,7 +128,7 @@ class World(FakeGateways):
         self._register_again(incarnation)
 
     def _register_again(self, incarnation: str) -> None:
-        """A worker forgets everything and registers under its incarnation."""
+        """Have a worker forget everything and register under its incarnation."""
         self.core.peer_lost(incarnation, self.now)
         if incarnation in self.ar:
             self.ar[incarnation] = again = copy.copy(self.ar[incarnation])
@@ -142,14 +142,14 @@ class World(FakeGateways):
                 self.core.attached(gateway, incarnation)
 
     def late_answer(self) -> None:
-        """An answer of an earlier registration comes, if the worker is registered: the shell drops the others."""
+        """Deliver an answer of an earlier registration, if the worker is registered: the shell drops the others."""
         if self.late:
             with contextlib.suppress(KeyError):
                 self.late.popleft()()
             self.carry_out()
 
     def restart(self) -> None:
-        """The scheduler dies, and the next one finds the workers as they are after a reset."""
+        """Replace the scheduler by the next one, which finds the workers as they are after a reset."""
         ar, vocoders = list(self.ar.values()), list(self.vocoders.values())
         self.ar, self.vocoders = {}, {}
         self.late.clear()
@@ -162,7 +162,7 @@ class World(FakeGateways):
             self.join_vocoder(vocoder.hello.slots)
 
     def resume(self, request: str, another: bool = False) -> None:
-        """The gateway asks for the rest of a request; ``another``: of another scheduler."""
+        """Have the gateway ask for the rest of a request; ``another``: from another scheduler."""
         if another:
             self.ended.pop(request, None)
         job, received = self.jobs[request], self.have(request)
@@ -194,7 +194,7 @@ class World(FakeGateways):
         priority: str = "interactive",
         gateway: int = 0,
     ) -> str:
-        """``voice``: requests of one voice have the same prompt as far as both go."""
+        """Submit a request. Prompts of the same ``voice`` are equal over their common length."""
         request = self.name("request")
         seed = len(self.by_seed) + 1
         sampling = Sampling(0.8, 0.8, 0.8, 30, seed)
@@ -223,7 +223,7 @@ class World(FakeGateways):
         return request
 
     def vocode(self, frames: int) -> str:
-        """Sound of given codes."""
+        """Request the sound of given codes."""
         request = self.name("request")
         sampling = Sampling(0.0, 0.0, 1.0, 1, len(self.by_seed) + 1)
         body = Submit(request, "audio", False, sampling, frames + 1, [0], None)
@@ -234,7 +234,7 @@ class World(FakeGateways):
         return request
 
     def extend(self, request: str, turns: list[int], ends: list[int], last: bool) -> None:
-        """More turns for an open request."""
+        """Add turns to an open request."""
         prompt = np.full((11, sum(turns)), 9, np.int32)
         if last:
             self.open.discard(request)
@@ -272,7 +272,7 @@ class World(FakeGateways):
         return False
 
     def submit_clip(self, samples: int = 100) -> str:
-        """A gateway wants a clip to be encoded."""
+        """Submit a reference clip."""
         clip = self.name("clip")
         self.core.encode(self.gateways[0], clip, np.zeros(samples, np.float32), self.now)
         self.carry_out()
@@ -295,7 +295,7 @@ class World(FakeGateways):
         self.carry_out()
 
     def settle(self) -> None:
-        """Answer everything until nothing is left to do."""
+        """Answer all plans until nothing is left to do."""
         self.read_all()
         while self.step() or self.call() or self.encode():
             self.read_all()
@@ -331,7 +331,7 @@ class World(FakeGateways):
                 self.vocoders.pop(peer, None)
 
     def check_idle(self) -> None:
-        """Nothing is held: the law of pages, and of slots."""
+        """Check that nothing is held: the law of pages and slots."""
         core = self.core
         assert core.idle()
         assert not core.leaks()
