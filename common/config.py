@@ -71,6 +71,7 @@ class Gateway(Section, frozen=True):
     api_keys_file: str = ""  # TOML file, relative to the root of the project; "": none
     open_listings: bool = True  # models and voices can be listed without an API key
     cors_origins: list[str] = []  # origins whose web pages may use the API; "*": any
+    allowed_hosts: list[str] = []  # host names by which clients reach the server, beside local ones; "*": any
     openai_voices: dict[str, str] = {}  # aliases of voices in OpenAI's API; "": the default voice
     fish_voices: dict[str, str] = field(  # aliases in Fish's API, for clients with a default of their own (LiveKit)
         default_factory=lambda: {"933563129e564b19a115bedd57b7406a": ""}

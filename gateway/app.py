@@ -16,7 +16,7 @@ from common import logs
 from gateway.access import auth
 from gateway.api import account, codes, debug, description, health, live, openai, page, references, tts, voices, vqgan
 from gateway.errors import RequestError, SlowClientError
-from gateway.http import cors, idempotency, protocol_errors, voice_header
+from gateway.http import cors, hosts, idempotency, protocol_errors, voice_header
 from gateway.http.errors import ApiError, as_api_error, draining, from_http, no_route, wrong_method
 from gateway.http.response_stream import STARTED, break_off
 from gateway.http.settings import SETTINGS
@@ -116,6 +116,7 @@ def _request_id(request: web.Request) -> str:
 async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         protocol_errors.check(request)
+        hosts.check(request)
         cors.check(request)
         return await handler(request)
     except Exception as error:

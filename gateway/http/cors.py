@@ -13,6 +13,7 @@ ALLOWED_HEADERS = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, X
 ALLOWED_METHODS = "GET, POST, PUT, PATCH, DELETE"
 MAX_AGE = "7200"  # seconds; browsers keep it no longer
 
+_PORTS = {"http": ":80", "https": ":443"}  # which a URL may leave out
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -33,10 +34,10 @@ def check(request: web.Request) -> None:
     """Check the origin of a request: browsers send no preflight for forms and WebSockets.
 
     Raises:
-        ApiError: 403: the browser says the page is of another site, and that is not on the list.
+        ApiError: 403: the page is of another site, and that is not on the list.
     """
     safe = request.method in _SAFE_METHODS and hdrs.UPGRADE not in request.headers
-    if safe or request.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin") or _allowed(request):
+    if safe or _same_origin(request) or _allowed(request):
         return
     raise ApiError(403, "origin_not_allowed", "pages of this origin may not use this server; see gateway.cors_origins")
 
@@ -50,6 +51,22 @@ def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     if _allowed(request):
         response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = request.headers[hdrs.ORIGIN]
         response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = EXPOSED
+
+
+def _same_origin(request: web.Request) -> bool:
+    """Return whether a request comes from a page of this server, or from no page.
+
+    Browsers send ``Sec-Fetch-Site`` only to hosts that they trust (https and loopback); to others ``Origin`` decides.
+    """
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None:
+        return site in ("none", "same-origin")
+    origin, host = request.headers.get(hdrs.ORIGIN), request.headers.get(hdrs.HOST, "")
+    if origin is None:
+        return True
+    scheme, _, authority = origin.lower().partition("://")
+    port = _PORTS.get(scheme)
+    return port is not None and authority.removesuffix(port) == host.lower().removesuffix(port)
 
 
 def _allowed(request: web.Request) -> bool:
