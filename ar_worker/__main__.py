@@ -38,6 +38,7 @@ def make_executor(config: Config, graphs: bool) -> Executor:
             threads=threads_per_worker(settings.threads, len(worker_names(config))),
             deterministic=settings.deterministic,
             native=settings.native,
+            frame_threads=settings.threads,
             graphs=settings.graphs and graphs,
             kv_memory_fraction=settings.kv_memory_fraction,
         ),

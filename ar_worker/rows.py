@@ -9,6 +9,7 @@ from torch import Tensor
 
 CPU_ROWS_PER_THREAD = 4  # with fewer rows per thread a CPU matrix product takes another path and rounds differently
 DETERMINISTIC_TILE = 64
+HALF_TILE = 16  # of bf16 on a CPU, whose products are not the same for every number of rows
 FRAME_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64)
 
 
@@ -16,15 +17,18 @@ FRAME_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64)
 class RowPolicy:
     """Rows of a step are padded to a multiple of ``multiple``; products run on ``tile`` rows at a time (None: all).
 
-    On the CPU a row comes out bit-equal in every product of at least four rows per thread. On CUDA the kernel, and with
-    it the order of sums, may change with the row count; tiles of one size keep it the same.
+    On the CPU in fp32 a row comes out bit-equal in every product of at least four rows per thread. In bf16, and on
+    CUDA, the kernel and with it the order of sums may change with the row count; tiles of one size keep it the same.
     """
 
     multiple: int
     tile: int | None = None
 
     @classmethod
-    def choose(cls, device: torch.device, threads: int, deterministic: bool) -> RowPolicy:
+    def choose(cls, device: torch.device, threads: int, deterministic: bool, dtype: torch.dtype) -> RowPolicy:
+        """The policy of a device: its threads are PyTorch's, ``dtype`` is that of weights and rows."""
+        if device.type == "cpu" and dtype != torch.float32:
+            return cls(HALF_TILE, HALF_TILE)
         if device.type == "cpu":
             return cls(CPU_ROWS_PER_THREAD * threads)
         return cls(DETERMINISTIC_TILE, DETERMINISTIC_TILE) if deterministic else cls(1)

@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ar_worker.defaults import dtype_of, frame_threads
 from ar_worker.device import Device, Pending, choose_device
 from ar_worker.device_state import Change, DeviceState
 from ar_worker.executor import StepOutput
 from ar_worker.graphs import GRAPH_RANKS, FrameGraphs
 from ar_worker.memory import MemoryNeeds, choose_pages
 from ar_worker.model import DualAr
-from ar_worker.native.binding import NativeError, NativeFrame
-from ar_worker.native.build import BuildError, library
-from ar_worker.native.check import differences
+from ar_worker.native.binding import NativeFrame
+from ar_worker.native.start import find_library, start
 from ar_worker.ops import EAGER, Ops
 from ar_worker.prefill import PrefillAttention, span_inputs
 from ar_worker.rows import RowPolicy
@@ -30,14 +30,14 @@ from ar_worker.sampling import MOST_RANKS, ranks_needed
 from ar_worker.slot_table import Limits, SlotTable, apply_plan, settle
 from ar_worker.step_inputs import Put, StepInputs
 from ar_worker.step_rows import FramePlan, plan_frame, plan_prefill
-from ar_worker.weights import load_weights, tensor_bytes
+from ar_worker.weights import load_weights, parameter_count, tensor_bytes
 from common.checkpoint import NUM_CODEBOOKS, ModelConfig, load_model_config
+from common.cores import usable_cores
 from common.messages import PROMPT_ROWS, Array, Assign, Prefill, Sampling, StepPlan
 
 log = logging.getLogger(__name__)
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-NATIVE_PARAMETERS = 100_000_000  # most of a model whose matrices are kept twice, as they are and packed
 MOST_APPENDS = 1 << 20  # pages that one step may append, where slots and context would allow more
 BYTES_PER_SLOT = 3 * MOST_RANKS * 4 + 1024  # of a step's inputs, at most: its assignment and its row
 BYTES_PER_TOKEN = 512  # of a prefill, with its share of a block's padding
@@ -47,10 +47,12 @@ BYTES_PER_TOKEN = 512  # of a prefill, with its share of a block's padding
 class ExecutorSettings:
     """Settings of the executor.
 
-    ``auto``: CUDA where there is one, fp32 on the CPU and bf16 on CUDA. ``deterministic``: on CUDA, slower products
-    whose results don't depend on the batch (on the CPU they never do). ``max_prefill_tokens`` is per step. ``native``:
-    frames run in C++ where that is possible. ``graphs``: frames are captured where the device has kernels for that.
-    ``pages`` 0: as many as ``kv_memory_fraction`` of the device's free memory holds.
+    ``device`` "auto": CUDA where there is one. ``dtype`` "auto": see :func:`ar_worker.defaults.dtype_of`.
+    ``max_prefill_tokens`` is per step. ``threads``: of PyTorch. ``deterministic``: on CUDA, slower products whose
+    results don't depend on the batch (on the CPU they never do). ``native``: frames run in C++ where that is possible,
+    in ``frame_threads`` threads (0: see :func:`ar_worker.defaults.frame_threads`). ``graphs``: frames are captured
+    where the device has kernels for that. ``pages`` 0: as many as ``kv_memory_fraction`` of the device's free memory
+    holds.
     """
 
     device: str
@@ -62,6 +64,7 @@ class ExecutorSettings:
     threads: int
     deterministic: bool
     native: bool = True
+    frame_threads: int = 0
     graphs: bool = True
     kv_memory_fraction: float = 0.85
 
@@ -91,8 +94,13 @@ class TorchExecutor:
         config = load_model_config(directory)
         self._device = device or choose_device(settings.device)
         where = self._device.torch
-        dtype = DTYPES[settings.dtype] if settings.dtype != "auto" else _default_dtype(where)
-        self._rows = RowPolicy.choose(where, settings.threads, settings.deterministic)
+        parameters = parameter_count(config)
+        native = find_library(parameters) if settings.native and where.type == "cpu" else None
+        dtype, why = dtype_of(where, parameters, native is not None)
+        if settings.dtype != "auto":
+            dtype, why = DTYPES[settings.dtype], "configured"
+        log.info("type of the weights", extra={"dtype": str(dtype), "reason": why})
+        self._rows = RowPolicy.choose(where, settings.threads, settings.deterministic, dtype)
         weights = load_weights(directory, config, where, dtype)
         ops = ops or EAGER
         graphs = settings.graphs and ops is not EAGER
@@ -109,8 +117,10 @@ class TorchExecutor:
         self._graphs: FrameGraphs | None = None
         if graphs:
             self._graphs = FrameGraphs(self._runner, self._device, self._inputs[0], settings.slots)
-        if settings.native and where.type == "cpu":
-            self._native = self._checked_native()
+        if native is not None:
+            threads, why = frame_threads(settings.frame_threads, parameters, usable_cores())
+            log.info("threads of a frame", extra={"threads": threads, "reason": why})
+            self._native = start(native, (self._model, self._state, self._kv), threads, self, self._use)
 
     def _pages(self, settings: ExecutorSettings, config: ModelConfig, dtype: torch.dtype, graphs: int) -> int:
         needs = MemoryNeeds(config, settings.page_size, dtype.itemsize, settings.max_prefill_tokens, graphs)
@@ -249,28 +259,11 @@ class TorchExecutor:
             return lambda: graphs.replay(bucket, step)
         return lambda: self._runner.run(given, rows.groups, ranks, step)
 
-    def _checked_native(self) -> NativeFrame | None:
-        """The native frame, if it can be built, knows the model, and computes what the eager one does."""
-        parameters = self._weight_bytes // 4
-        try:
-            if parameters > NATIVE_PARAMETERS:
-                raise NativeError(f"{parameters / 1e6:.0f} million parameters, which would be kept twice")
-            native = NativeFrame(library(), self._model, self._state, self._kv)
-        except (BuildError, NativeError) as error:
-            log.info("frames run in PyTorch", extra={"cause": str(error)})
-            return None
-        found = differences(self, lambda use: setattr(self, "_native", native if use else None))
-        if found:
-            log.warning("the native frame is not used: it gave %s", found)
-            return None
-        return native
+    def _use(self, native: NativeFrame | None) -> None:
+        self._native = native
 
 
 def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Zeros on the CPU whose memory is taken when it is first written to."""
     values = np.zeros(math.prod(shape) * dtype.itemsize, np.uint8)
     return torch.from_numpy(values).view(dtype).view(shape)
-
-
-def _default_dtype(device: torch.device) -> torch.dtype:
-    return torch.bfloat16 if device.type == "cuda" else torch.float32

@@ -7,6 +7,7 @@ Tensors are read one at a time and converted as they are read, so that the check
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, is_dataclass
@@ -57,6 +58,11 @@ class DualArWeights:
     fast: list[LayerWeights]
     fast_norm: Tensor
     fast_output: Tensor
+
+
+def parameter_count(config: ModelConfig) -> int:
+    """Numbers in a model's checkpoint."""
+    return sum(math.prod(shape) for shape in expected_shapes(config).values())
 
 
 def tensor_bytes(tree: Any) -> int:

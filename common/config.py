@@ -6,7 +6,6 @@ every process reads that file, so that all have the same configuration.
 
 from __future__ import annotations
 
-import os
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,6 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
+from common.cores import usable_cores
 from common.files import write_atomically
 
 CONFIG_FILE = "config.json"
@@ -150,7 +150,11 @@ class VocoderCost(Section, frozen=True):
 
 
 class ArWorker(Section, frozen=True):
-    """The AR worker. ``threads`` 0: an equal share of the cores."""
+    """The AR worker.
+
+    ``threads`` 0: an equal share of the usable cores, and for native frames of a large model all of them. ``dtype``
+    "auto": bf16 on a GPU; on a CPU fp32, or bf16 for a large model without native frames on a processor with AMX.
+    """
 
     count: Annotated[int, Meta(ge=1, le=64)] = 1  # processes; name of the second: ar_worker-2
     executor: Literal["torch", "cost"] = "torch"
@@ -322,5 +326,4 @@ def worker_names(config: Config) -> list[tuple[str, str]]:
 
 def threads_per_worker(configured: int, workers: int = 2) -> int:
     """Threads of each worker: as configured, or an equal share of the cores that this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return configured or max(1, cores // workers)
+    return configured or max(1, usable_cores() // workers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -14,12 +14,13 @@ from ar_worker.model import DualAr
 from ar_worker.runner import KvPool
 from ar_worker.sampling import MOST_RANKS
 from ar_worker.step_rows import FramePlan
-from ar_worker.weights import LayerWeights
+from ar_worker.weights import DualArWeights, LayerWeights
 from common.checkpoint import NUM_CODEBOOKS, StackConfig
 from common.messages import Array
 
 TILE = 64  # columns of a packed matrix that lie together
 VECTOR = 16
+TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 _LAYER = ("attention_norm", "wqkv", "wqkv_bias", "qk_norm", "wo", "wo_bias", "ffn_norm", "w13", "w2")
@@ -55,6 +56,7 @@ class _Model(ctypes.Structure):
         *((name, _POINTER) for name in ("state", "temperatures", "limits", "pages")),
         ("table_width", _INT),
         ("hidden", _POINTER),
+        ("engine", _POINTER),
     ]
 
 
@@ -62,10 +64,20 @@ class NativeError(RuntimeError):
     """The native frame can't serve this model; the message says why."""
 
 
-def packed(matrix: Tensor) -> Tensor:
+def packed(matrix: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """A matrix [in, out] as [out / 64, in, 64], padded with zeros."""
-    padded = torch.nn.functional.pad(matrix, (0, -matrix.shape[1] % TILE))
+    padded = torch.nn.functional.pad(matrix.to(dtype), (0, -matrix.shape[1] % TILE))
     return padded.unflatten(1, (-1, TILE)).transpose(0, 1).contiguous()
+
+
+def exact_type(matrices: Iterable[Tensor], known: Callable[[int], bool]) -> torch.dtype:
+    """The smallest type known to the library that holds every value exactly: as a rule, the checkpoint's own."""
+    left = {dtype for dtype, number in TYPES.items() if dtype != torch.float32 and known(number)}
+    for matrix in matrices:
+        left = {dtype for dtype in left if torch.equal(matrix.to(dtype).float(), matrix)}
+        if not left:
+            return torch.float32
+    return min(left, key=TYPES.__getitem__)
 
 
 class NativeFrame:
@@ -75,7 +87,7 @@ class NativeFrame:
         NativeError: the library can't be loaded, or the model has a shape or type that it doesn't know.
     """
 
-    def __init__(self, library: Path, model: DualAr, state: DeviceState, pool: KvPool) -> None:
+    def __init__(self, library: Path, model: DualAr, state: DeviceState, pool: KvPool, threads: int = 1) -> None:
         _check(model)
         try:
             self._library = ctypes.CDLL(str(library))
@@ -88,6 +100,9 @@ class NativeFrame:
         self._frame.argtypes, self._frame.restype = [_POINTER, _INT, *[_POINTER] * 6], None
         self._kept: list[object] = []  # what the structure points to
         self._packed_bytes = 0
+        self._library.shoal_engine.argtypes, self._library.shoal_engine.restype = [_INT, _INT], _POINTER
+        self.weight_type = exact_type(_matrices(model.weights), self._library.shoal_knows)
+        self.threads = threads
         self._model = self._bind(model, state, pool)
         self._logits = model.config.codebook_size + 1
 
@@ -140,6 +155,7 @@ class NativeFrame:
             pages=self._keep(pages),
             table_width=pages.shape[1],
             hidden=self._keep(state.hidden),
+            engine=self._library.shoal_engine(TYPES[self.weight_type], self.threads),
         )
 
     def _stack(
@@ -168,7 +184,7 @@ class NativeFrame:
     def _pack(self, matrix: Tensor | None) -> int | None:
         if matrix is None:
             return None
-        tensor = packed(matrix)
+        tensor = packed(matrix, self.weight_type)
         self._packed_bytes += tensor.nbytes
         return self._keep(tensor)
 
@@ -179,6 +195,15 @@ class NativeFrame:
             raise NativeError("a tensor of the model is not contiguous")
         self._kept.append(tensor)
         return tensor.data_ptr()
+
+
+def _matrices(weights: DualArWeights) -> Iterator[Tensor]:
+    """All that is packed."""
+    for layer in (*weights.slow, *weights.fast):
+        yield from (getattr(layer, name) for name in _MATRICES)
+    yield from (weights.head, weights.fast_output)
+    if weights.project_in is not None:
+        yield weights.project_in
 
 
 def _check(model: DualAr) -> None:

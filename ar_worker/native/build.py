@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("frame.cpp")
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared")
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-pthread", "-fPIC", "-shared")
 TIMEOUT = 60.0  # seconds
 
 log = logging.getLogger(__name__)

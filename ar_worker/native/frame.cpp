@@ -5,10 +5,17 @@
 // state are those of ar_worker/frame.py, ops.py, sampling.py and device_state.py, which this is checked against.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <condition_variable>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
+#include <thread>
 #include <vector>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
 
 namespace {
 
@@ -16,6 +23,8 @@ typedef float v16 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef float v8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float v4 __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int32_t i16 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint32_t u16 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint16_t half16 __attribute__((vector_size(32), aligned(2), may_alias));
 
 constexpr int TILE = 64;      // columns of a packed matrix that lie together
 constexpr int VECTORS = TILE / 16;
@@ -69,40 +78,187 @@ float dot(const float* a, const float* b, int n) {
     return sum(total) + rest;
 }
 
+// Threads -------------------------------------------------------------------------------------------------------------
+
+// Helpers that take parts of a job as they come to them: one that is not scheduled delays nobody. Which thread takes a
+// part never changes its result.
+class Helpers {
+public:
+    explicit Helpers(int count) {
+        for (int i = 0; i < count; ++i) threads_.emplace_back([this] { serve(); });
+    }
+
+    ~Helpers() {
+        stopped_ = true;
+        publish(generation() + 1, 0);
+        for (std::thread& thread : threads_) thread.join();
+    }
+
+    // part(count - 1) to part(0), by any threads.
+    template <typename Part>
+    void run(int count, const Part& part) {
+        if (threads_.empty() || count < 2) {
+            for (int i = 0; i < count; ++i) part(i);
+            return;
+        }
+        call_ = [](const void* context, int i) { (*static_cast<const Part*>(context))(i); };
+        context_ = &part;
+        finished_ = 0;
+        uint32_t own = generation() + 1;
+        publish(own, count);
+        work(own);
+        while (finished_.load(std::memory_order_acquire) < count) std::this_thread::yield();
+    }
+
+private:
+    typedef void (*Call)(const void*, int);
+    static constexpr int SPINS = 20000;  // some 50 microseconds, as long as the gap between two products
+
+    uint32_t generation() const { return static_cast<uint32_t>(state_.load(std::memory_order_acquire) >> 32); }
+
+    void publish(uint32_t generation, int count) {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            state_.store(static_cast<uint64_t>(generation) << 32 | static_cast<uint32_t>(count),
+                         std::memory_order_release);
+        }
+        if (sleepers_.load() > 0) changed_.notify_all();
+    }
+
+    // Takes parts of the job ``own`` until none is left. The next job is set up only once all parts of this one are done,
+    // so what is read here belongs to the part that is then taken.
+    void work(uint32_t own) {
+        Call call = call_.load(std::memory_order_relaxed);
+        const void* context = context_.load(std::memory_order_relaxed);
+        uint64_t seen = state_.load(std::memory_order_acquire);
+        while (static_cast<uint32_t>(seen >> 32) == own && (seen & 0xffffffff) > 0) {
+            if (!state_.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel)) continue;
+            call(context, static_cast<int>((seen & 0xffffffff) - 1));
+            finished_.fetch_add(1, std::memory_order_acq_rel);
+            seen = state_.load(std::memory_order_acquire);
+        }
+    }
+
+    void serve() {
+        uint32_t known = 0;
+        while (!stopped_) {
+            for (int i = 0; i < SPINS && generation() == known; ++i) {}
+            if (generation() == known) {
+                std::unique_lock<std::mutex> lock(mutex_);
+                ++sleepers_;
+                changed_.wait(lock, [&] { return generation() != known; });
+                --sleepers_;
+            }
+            known = generation();
+            if (!stopped_) work(known);
+        }
+    }
+
+    std::vector<std::thread> threads_;
+    std::atomic<bool> stopped_{false};
+    std::atomic<uint64_t> state_{0};  // generation of the job, and how many of its parts are left to take
+    std::atomic<int> finished_{0}, sleepers_{0};
+    std::atomic<Call> call_{nullptr};
+    std::atomic<const void*> context_{nullptr};
+    std::mutex mutex_;
+    std::condition_variable changed_;
+};
+
 // Matrix products -----------------------------------------------------------------------------------------------------
 
-template <int ROWS>
-void tile_product(const float* x, int in, const float* w, float* out, int stride, int columns) {
+// Weights are kept in the least of these types that holds the checkpoint's values exactly; sums are fp32 in any case.
+struct Fp32 {
+    typedef float type;
+    static v16 load16(const float* p) { return load(p); }
+};
+
+struct Bf16 {
+    typedef uint16_t type;
+    static v16 load16(const uint16_t* p) {
+#ifdef __AVX512F__
+        __m512i bits = _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16);
+#else
+        u16 bits = __builtin_convertvector(*reinterpret_cast<const half16*>(p), u16) << 16;
+#endif
+        v16 x;
+        std::memcpy(&x, &bits, sizeof x);
+        return x;
+    }
+};
+
+#ifdef __F16C__
+struct Fp16 {
+    typedef uint16_t type;
+    static v16 load16(const uint16_t* p) {
+#ifdef __AVX512F__
+        __m512 x = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#else
+        __m256 x[2] = {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+                       _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+#endif
+        v16 result;
+        std::memcpy(&result, &x, sizeof result);
+        return result;
+    }
+};
+#endif
+
+template <typename Weight, int ROWS>
+void tile_product(const float* x, int in, const typename Weight::type* w, float* out, int stride, int columns) {
     v16 sums[ROWS][VECTORS] = {};
     for (int i = 0; i < in; ++i, w += TILE) {
         v16 weights[VECTORS];
-        for (int v = 0; v < VECTORS; ++v) weights[v] = load(w + 16 * v);
+        for (int v = 0; v < VECTORS; ++v) weights[v] = Weight::load16(w + 16 * v);
         for (int r = 0; r < ROWS; ++r)
             for (int v = 0; v < VECTORS; ++v) sums[r][v] += weights[v] * x[r * in + i];
     }
     for (int r = 0; r < ROWS; ++r) std::memcpy(out + r * stride, sums[r], columns * sizeof(float));
 }
 
-typedef void (*TileProduct)(const float*, int, const float*, float*, int, int);
-constexpr TileProduct TILE_PRODUCTS[ROW_BLOCK] = {tile_product<1>, tile_product<2>, tile_product<3>,
-                                                  tile_product<4>, tile_product<5>, tile_product<6>};
-
-// x [rows, in] times a packed matrix [in, out], plus bias [out] if there is one.
-void product(const float* x, int rows, int in, const float* packed, const float* bias, float* out, int width) {
-    int blocks = (rows + ROW_BLOCK - 1) / ROW_BLOCK;
-    for (int column = 0; column < width; column += TILE, packed += static_cast<size_t>(in) * TILE) {
-        int columns = std::min(TILE, width - column);
-        for (int block = 0, row = 0; block < blocks; ++block) {
-            int count = (rows - row + (blocks - block) - 1) / (blocks - block);
-            TILE_PRODUCTS[count - 1](x + static_cast<size_t>(row) * in, in, packed,
-                                     out + static_cast<size_t>(row) * width + column, width, columns);
-            row += count;
-        }
+// The columns of one tile, for all rows.
+template <typename Weight>
+void tile_rows(const float* x, int rows, int in, const void* packed, float* out, int width, int tile) {
+    typedef void (*TileProduct)(const float*, int, const typename Weight::type*, float*, int, int);
+    static constexpr TileProduct PRODUCTS[ROW_BLOCK] = {tile_product<Weight, 1>, tile_product<Weight, 2>,
+                                                        tile_product<Weight, 3>, tile_product<Weight, 4>,
+                                                        tile_product<Weight, 5>, tile_product<Weight, 6>};
+    const auto* w = static_cast<const typename Weight::type*>(packed) + static_cast<size_t>(tile) * in * TILE;
+    int blocks = (rows + ROW_BLOCK - 1) / ROW_BLOCK, columns = std::min(TILE, width - tile * TILE);
+    for (int block = 0, row = 0; block < blocks; ++block) {
+        int count = (rows - row + (blocks - block) - 1) / (blocks - block);
+        PRODUCTS[count - 1](x + static_cast<size_t>(row) * in, in, w,
+                            out + static_cast<size_t>(row) * width + tile * TILE, width, columns);
+        row += count;
     }
-    if (bias)
-        for (int row = 0; row < rows; ++row)
-            for (int i = 0; i < width; ++i) out[static_cast<size_t>(row) * width + i] += bias[i];
 }
+
+enum WeightType { FP32 = 0, BF16 = 1, FP16 = 2 };
+constexpr size_t PART = 1 << 16;  // multiplications that are worth a part of their own
+
+struct Engine {
+    WeightType type;
+    Helpers helpers;
+
+    Engine(int type, int threads) : type(static_cast<WeightType>(type)), helpers(threads - 1) {}
+
+    // x [rows, in] times a packed matrix [in, width], plus bias [width] if there is one.
+    void product(const float* x, int rows, int in, const void* packed, const float* bias, float* out, int width) {
+        int tiles = (width + TILE - 1) / TILE;
+        int each = static_cast<int>(std::max<size_t>(1, PART / (static_cast<size_t>(in) * TILE * rows)));
+        helpers.run((tiles + each - 1) / each, [&](int part) {
+            for (int tile = part * each; tile < std::min(tiles, (part + 1) * each); ++tile) {
+                if (type == FP32) tile_rows<Fp32>(x, rows, in, packed, out, width, tile);
+                if (type == BF16) tile_rows<Bf16>(x, rows, in, packed, out, width, tile);
+#ifdef __F16C__
+                if (type == FP16) tile_rows<Fp16>(x, rows, in, packed, out, width, tile);
+#endif
+            }
+        });
+        if (bias)
+            for (int row = 0; row < rows; ++row)
+                for (int i = 0; i < width; ++i) out[static_cast<size_t>(row) * width + i] += bias[i];
+    }
+};
 
 // Elementwise ---------------------------------------------------------------------------------------------------------
 
@@ -138,7 +294,12 @@ void swiglu(const float* x, int rows, int inner, float* out) {
 extern "C" {
 
 struct Layer {
-    const float *attention_norm, *wqkv, *wqkv_bias, *qk_norm, *wo, *wo_bias, *ffn_norm, *w13, *w2;
+    const float* attention_norm;
+    const void* wqkv;
+    const float *wqkv_bias, *qk_norm;
+    const void* wo;
+    const float *wo_bias, *ffn_norm;
+    const void *w13, *w2;
 };
 
 struct Stack {
@@ -150,8 +311,10 @@ struct Stack {
 
 struct Model {
     Stack slow, fast;
-    const float *embeddings, *codebook_embeddings, *slow_norm, *head, *project_in, *project_bias;
-    const float *fast_embeddings, *fast_projected, *fast_norm, *fast_output;
+    const float *embeddings, *codebook_embeddings, *slow_norm;
+    const void *head, *project_in;
+    const float *project_bias, *fast_embeddings, *fast_projected, *fast_norm;
+    const void* fast_output;
     int64_t codebook_size, semantic_begin, semantic_end, im_end, scaled, norm_fast_input;
     float* pool;  // [layers][2][kv_heads][positions][head_dim]
     int64_t pool_positions, page_size;
@@ -161,6 +324,7 @@ struct Model {
     const int32_t* pages;            // [slots + 1][table_width]
     int64_t table_width;
     const float* hidden;             // [slots + 1][dim]
+    void* engine;                    // of shoal_engine
 };
 
 }  // extern "C"
@@ -217,8 +381,10 @@ void normalize_and_rotate(float* qk, const Stack& s, const float* weight, const 
     }
 }
 
+inline Engine& engine_of(const Model& m) { return *static_cast<Engine*>(m.engine); }
+
 struct Buffers {
-    std::vector<float> x, normed, qkv, attended, delta, wide, inner, scores, logits, hidden;
+    std::vector<float> x, normed, qkv, attended, delta, wide, inner, logits, hidden;
     std::vector<float> fast_kv;  // [layer][row][2][kv_heads][10][head_dim]
 };
 
@@ -226,10 +392,10 @@ void grow(std::vector<float>& buffer, size_t size) {
     if (buffer.size() < size) buffer.resize(size);
 }
 
-// All blocks of a stack over rows x. ``position(row)`` is where a row stands; ``attention(layer, row, qkv, out)`` keeps
-// its key and value and attends. ``first(row)``: the first block's projection of the row, where that is known.
+// All blocks of a stack over rows x. ``position(row)`` is where a row stands; ``keep(layer, row, kv)``
+// keeps its key and value, ``attention(layer, qkv, out)`` attends for all rows. ``first(row)``: the first block's projection of the row, where that is known.
 template <typename Position, typename Keep, typename Attention, typename First>
-void run_stack(const Stack& s, float* x, int rows, Buffers& b, const Position& position, const Keep& keep,
+void run_stack(Engine& e, const Stack& s, float* x, int rows, Buffers& b, const Position& position, const Keep& keep,
                const Attention& attention, const First& first) {
     int d = s.head_dim, width = (s.heads + 2 * s.kv_heads) * d;
     grow(b.normed, static_cast<size_t>(rows) * s.dim);
@@ -242,7 +408,7 @@ void run_stack(const Stack& s, float* x, int rows, Buffers& b, const Position& p
         const Layer& layer = s.layers[index];
         if (index || !first(0)) {
             rms_norm(x, rows, s.dim, layer.attention_norm, s.eps, b.normed.data());
-            product(b.normed.data(), rows, s.dim, layer.wqkv, layer.wqkv_bias, b.qkv.data(), width);
+            e.product(b.normed.data(), rows, s.dim, layer.wqkv, layer.wqkv_bias, b.qkv.data(), width);
         } else {
             for (int row = 0; row < rows; ++row)
                 std::memcpy(b.qkv.data() + static_cast<size_t>(row) * width, first(row), width * sizeof(float));
@@ -252,15 +418,13 @@ void run_stack(const Stack& s, float* x, int rows, Buffers& b, const Position& p
             normalize_and_rotate(qkv, s, layer.qk_norm, s.rotation + position(row) * d);
             keep(index, row, qkv + s.heads * d);
         }
-        for (int row = 0; row < rows; ++row)
-            attention(index, row, b.qkv.data() + static_cast<size_t>(row) * width,
-                      b.attended.data() + static_cast<size_t>(row) * s.heads * d);
-        product(b.attended.data(), rows, s.heads * d, layer.wo, layer.wo_bias, b.delta.data(), s.dim);
+        attention(index, b.qkv.data(), b.attended.data());
+        e.product(b.attended.data(), rows, s.heads * d, layer.wo, layer.wo_bias, b.delta.data(), s.dim);
         add(x, b.delta.data(), static_cast<size_t>(rows) * s.dim);
         rms_norm(x, rows, s.dim, layer.ffn_norm, s.eps, b.normed.data());
-        product(b.normed.data(), rows, s.dim, layer.w13, nullptr, b.wide.data(), 2 * s.inner);
+        e.product(b.normed.data(), rows, s.dim, layer.w13, nullptr, b.wide.data(), 2 * s.inner);
         swiglu(b.wide.data(), rows, s.inner, b.inner.data());
-        product(b.inner.data(), rows, s.inner, layer.w2, nullptr, b.delta.data(), s.dim);
+        e.product(b.inner.data(), rows, s.inner, layer.w2, nullptr, b.delta.data(), s.dim);
         add(x, b.delta.data(), static_cast<size_t>(rows) * s.dim);
     }
 }
@@ -297,20 +461,24 @@ void run_slow(const Model& m, const std::vector<int64_t>& slots, float* x, Buffe
         for (int part = 0; part < 2 * s.kv_heads; ++part, to += head_stride, kv += d)
             for (int i = 0; i < d; ++i) to[i] = std::isfinite(kv[i]) ? kv[i] : 0.0f;
     };
-    auto attention = [&](int layer, int row, const float* q, float* out) {
-        const int64_t* at = places[row].data();
-        int n = static_cast<int>(places[row].size());
-        grow(b.scores, n + 16);
-        for (int h = 0; h < s.kv_heads; ++h) {
+    int width = static_cast<int>((s.heads + 2 * s.kv_heads) * d);
+    auto attention = [&](int layer, const float* qkv, float* out) {
+        engine_of(m).helpers.run(static_cast<int>(slots.size() * s.kv_heads), [&](int part) {
+            static thread_local std::vector<float> scores;
+            int row = part / static_cast<int>(s.kv_heads), h = part % static_cast<int>(s.kv_heads);
+            const int64_t* at = places[row].data();
+            int n = static_cast<int>(places[row].size());
+            grow(scores, n + 16);
             const float* keys = m.pool + layer * layer_stride + h * head_stride;
             const float* values = keys + s.kv_heads * head_stride;
-            attend(q + h * group * d, group, d, n, [&](int i) { return keys + at[i]; },
-                   [&](int i) { return values + at[i]; }, b.scores.data(), out + h * group * d);
-        }
+            attend(qkv + static_cast<size_t>(row) * width + h * group * d, group, d, n,
+                   [&](int i) { return keys + at[i]; }, [&](int i) { return values + at[i]; }, scores.data(),
+                   out + (static_cast<size_t>(row) * s.heads + h * group) * d);
+        });
     };
     for (size_t row = 0; row < slots.size(); ++row)
         embed(m, m.state + slots[row] * STATE + LAST_AT, x + row * s.dim);
-    run_stack(s, x, static_cast<int>(slots.size()), b, position, keep, attention,
+    run_stack(engine_of(m), s, x, static_cast<int>(slots.size()), b, position, keep, attention,
               [](int) -> const float* { return nullptr; });
 }
 
@@ -422,7 +590,7 @@ void run_fast(const Model& m, float* x, int rows, int start, int length, Buffers
     int d = s.head_dim, group = s.heads / s.kv_heads;
     size_t head_stride = CODEBOOKS * d, part_stride = s.kv_heads * head_stride, row_stride = 2 * part_stride;
     grow(b.fast_kv, s.count * rows * row_stride);
-    grow(b.scores, CODEBOOKS + 32);
+    int width = static_cast<int>((s.heads + 2 * s.kv_heads) * d);
     auto position = [&](int row) { return start + row % length; };
     auto base = [&](int layer, int row) { return b.fast_kv.data() + (layer * rows + row / length) * row_stride; };
     auto keep = [&](int layer, int row, const float* kv) {
@@ -430,14 +598,17 @@ void run_fast(const Model& m, float* x, int rows, int start, int length, Buffers
         for (int part = 0; part < 2 * s.kv_heads; ++part, to += head_stride, kv += d)
             std::memcpy(to, kv, d * sizeof(float));
     };
-    auto attention = [&](int layer, int row, const float* q, float* out) {
-        for (int h = 0; h < s.kv_heads; ++h) {
-            const float* keys = base(layer, row) + h * head_stride;
-            attend(q + h * group * d, group, d, position(row) + 1, [&](int i) { return keys + i * d; },
-                   [&](int i) { return keys + part_stride + i * d; }, b.scores.data(), out + h * group * d);
-        }
+    auto attention = [&](int layer, const float* qkv, float* out) {
+        float scores[CODEBOOKS + 16];
+        for (int row = 0; row < rows * length; ++row)
+            for (int h = 0; h < s.kv_heads; ++h) {
+                const float* keys = base(layer, row) + h * head_stride;
+                attend(qkv + static_cast<size_t>(row) * width + h * group * d, group, d, position(row) + 1,
+                       [&](int i) { return keys + i * d; }, [&](int i) { return keys + part_stride + i * d; }, scores,
+                       out + (static_cast<size_t>(row) * s.heads + h * group) * d);
+            }
     };
-    run_stack(s, x, rows * length, b, position, keep, attention, first);
+    run_stack(engine_of(m), s, x, rows * length, b, position, keep, attention, first);
 }
 
 // Logits [rows, codebook_size] of fast output x, whose rows lie ``stride`` apart.
@@ -447,7 +618,7 @@ void fast_logits(const Model& m, const float* x, int rows, int stride, Buffers& 
     grow(b.logits, static_cast<size_t>(rows) * (m.codebook_size + 1));
     for (int row = 0; row < rows; ++row)
         rms_norm(x + static_cast<size_t>(row) * stride, 1, dim, m.fast_norm, m.fast.eps, b.normed.data() + row * dim);
-    product(b.normed.data(), rows, dim, m.fast_output, nullptr, b.logits.data(), m.codebook_size);
+    engine_of(m).product(b.normed.data(), rows, dim, m.fast_output, nullptr, b.logits.data(), m.codebook_size);
 }
 
 void record(const Model& m, int64_t slot, const int64_t* advance, bool begins, int64_t* frame) {
@@ -498,7 +669,7 @@ void shoal_frame(const Model* model, int64_t rows, const int64_t* slots, const i
     std::vector<float> normed(rows * dim), input(rows * fast_dim);
     rms_norm(b.hidden.data(), count, dim, m.slow_norm, m.slow.eps, normed.data());
     grow(b.logits, rows * stride);
-    product(normed.data(), count, dim, m.head, nullptr, b.logits.data(), static_cast<int>(stride));
+    engine_of(m).product(normed.data(), count, dim, m.head, nullptr, b.logits.data(), static_cast<int>(stride));
     keep_logits(trace, count, 0, static_cast<int>(stride), b.logits.data(), stride);
     std::vector<Sampler> samplers;
     std::vector<int64_t> frames(rows * FRAME);
@@ -512,7 +683,7 @@ void shoal_frame(const Model* model, int64_t rows, const int64_t* slots, const i
 
     const float* conditioning = m.norm_fast_input ? normed.data() : b.hidden.data();
     if (m.project_in) {
-        product(conditioning, count, dim, m.project_in, m.project_bias, input.data(), fast_dim);
+        engine_of(m).product(conditioning, count, dim, m.project_in, m.project_bias, input.data(), fast_dim);
         conditioning = input.data();
     }
     int width = static_cast<int>((m.fast.heads + 2 * m.fast.kv_heads) * m.fast.head_dim);
@@ -543,6 +714,20 @@ void shoal_frame(const Model* model, int64_t rows, const int64_t* slots, const i
             output[row * FRAME + book] = static_cast<int16_t>(frame[1 + book]);
         output[row * FRAME + CODEBOOKS] = frame[0] == m.im_end;
     }
+}
+
+// Threads and the type of the weights (0: fp32, 1: bf16, 2: fp16) of a model; kept for the life of the process.
+void* shoal_engine(int64_t type, int64_t threads) {
+    return new Engine(static_cast<int>(type), static_cast<int>(threads));
+}
+
+// Whether weights of this type can be read here.
+int64_t shoal_knows(int64_t type) {
+#ifdef __F16C__
+    return type >= FP32 && type <= FP16;
+#else
+    return type >= FP32 && type <= BF16;
+#endif
 }
 
 // Sizes of the structures above, to compare with the binding's.

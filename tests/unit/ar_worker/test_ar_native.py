@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 from ar_support import DATA, GREEDY, ROOT, Driver, settings
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ar_worker.native import build
-from ar_worker.native.binding import NativeError, NativeFrame, packed
+from ar_worker.native.binding import NativeError, NativeFrame, exact_type, packed
 from ar_worker.native.build import BuildError
 from ar_worker.native.check import differences
 from ar_worker.step_rows import FramePlan
@@ -175,3 +177,55 @@ def test_the_comparison_finds_a_wrong_frame(monkeypatch: pytest.MonkeyPatch, fau
     run = spoiled_codes(native) if fault == "codes" else spoiled_cache(executor, fault == "company")
     monkeypatch.setattr(native, "run", run)
     assert found in (differences(executor, use) or "")
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_change_no_bit(threads: int) -> None:
+    prompt = np.zeros((11, 40), int)
+    prompt[0] = np.arange(40) % 60
+    runs = []
+    for count in (1, threads):
+        executor = TorchExecutor(CHECKPOINTS["mini"], settings(native=True, frame_threads=count))
+        assert native_of(executor).threads == count
+        driver = Driver(executor, list(range(64)))
+        driver.step(assign={1: SAMPLING, 2: GREEDY}, prefill=[(1, 0, prompt, True), (2, 0, prompt[:, :9], True)])
+        codes = [driver.step(decode={1: 40 + frame, 2: 9 + frame}).codes.tolist() for frame in range(12)]
+        runs.append((codes, executor.pool[:, :, :, : 6 * 16].clone()))
+    assert runs[0][0] == runs[1][0]
+    assert torch.equal(runs[0][1], runs[1][1])
+
+
+@pytest.mark.parametrize(
+    ("values", "want"),
+    [
+        ([1.0, 0.5, 2.0**-20], torch.bfloat16),
+        ([1.0, 1.0009765625], torch.float16),  # 11 bits
+        ([1.0009765625, 2.0**-100], torch.float32),
+        ([0.1], torch.float32),
+        ([70_000.0 * 2**20], torch.float32),
+    ],
+)
+def test_weights_are_kept_in_the_least_type_that_holds_them_exactly(values: list[float], want: torch.dtype) -> None:
+    matrices = [torch.tensor([values]), torch.ones(2, 2)]
+    assert exact_type(matrices, lambda number: True) == want
+    assert exact_type(matrices, lambda number: number == 0) == torch.float32
+
+
+def test_bundled_models_keep_the_type_of_their_files() -> None:
+    for name, want in (("tiny", torch.bfloat16), ("mini", torch.float16)):
+        executor = TorchExecutor(CHECKPOINTS[name], settings(native=True))
+        assert native_of(executor).weight_type == want
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_rounded_weights_give_the_codes_of_the_same_weights_in_fp32(dtype: torch.dtype, tmp_path: Path) -> None:
+    """Each way of reading weights, by a model whose values fit the type."""
+    shutil.copy(DATA / "checkpoint_tiny" / "config.json", tmp_path)
+    stored = {k: v for path in (DATA / "checkpoint_tiny").glob("*.safetensors") for k, v in load_file(path).items()}
+    fine = {name: value.float() + (1e-4 if dtype == torch.float32 else 0.0) for name, value in stored.items()}
+    save_file({name: value.to(dtype) for name, value in fine.items()}, tmp_path / "model.safetensors")
+    prompt = np.ones((11, 12), int)
+    executors = [TorchExecutor(tmp_path, settings(native=native)) for native in (False, True)]
+    assert (native_of(executors[1]).weight_type == torch.float32) == (dtype == torch.float32)
+    eager, native = (Driver(one, list(range(64))).generate(prompt, SAMPLING, 10)[0] for one in executors)
+    assert eager.tolist() == native.tolist()
