@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 
 from aiohttp.log import server_logger
 
+from gateway.api import health
 from gateway.app import make_app, make_operators_app
+from gateway.http.connections import Bounds
 from gateway.http.listener import Listener
 from gateway.http.protocol_errors import MalformedRequests
 from gateway.services import Gateway
@@ -22,8 +25,12 @@ class Server:
         settings = gateway.settings
         self._gateway = gateway
         server_logger.addFilter(MalformedRequests())
-        self._clients = Listener(make_app(gateway), settings.max_connections, settings.keepalive_timeout)
-        self._operators = Listener(make_operators_app(gateway), OPERATORS_CONNECTIONS, settings.keepalive_timeout)
+        keepalive, first = settings.keepalive_timeout, settings.first_request_timeout
+        bounds = Bounds(settings.max_connections, settings.max_connections_per_address, first)
+        probe = partial(health.probe, gateway)
+        self._clients = Listener(make_app(gateway), bounds, probe, keepalive)
+        own = Bounds(OPERATORS_CONNECTIONS, OPERATORS_CONNECTIONS, first)
+        self._operators = Listener(make_operators_app(gateway), own, probe, keepalive)
 
     @property
     def address(self) -> str:

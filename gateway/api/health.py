@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from aiohttp import web
 
 from common.version import VERSION
@@ -11,6 +12,7 @@ from gateway.schema import replies
 from gateway.services import GATEWAY, Gateway
 
 RETRY_AFTER = "2"
+ALIVE = replies.Status("alive")
 
 routes = web.RouteTableDef()
 
@@ -30,7 +32,7 @@ async def health(request: web.Request) -> web.Response:
 @routes.get("/healthz")
 @routes.get("/livez")
 async def alive(request: web.Request) -> web.Response:
-    return json_reply(replies.Status("alive"))
+    return json_reply(ALIVE)
 
 
 @routes.get("/readyz")
@@ -51,6 +53,17 @@ async def version(request: web.Request) -> web.Response:
 async def metrics(request: web.Request) -> web.Response:
     text = await request.app[GATEWAY].scrapes.text()
     return web.Response(body=text.encode(), headers={"Content-Type": merge.CONTENT_TYPE})
+
+
+def probe(gateway: Gateway, path: str) -> tuple[int, bytes] | None:
+    """Answer a health check outside the application: status and JSON body; None for any other path."""
+    if path in ("/livez", "/healthz"):
+        return 200, msgspec.json.encode(ALIVE)
+    if path != "/readyz":
+        return None
+    reasons = _unready(gateway)
+    reply = replies.NotReady("not ready", reasons) if reasons else replies.Status("ready")
+    return 503 if reasons else 200, msgspec.json.encode(reply)
 
 
 def _unready(gateway: Gateway) -> dict[str, str]:

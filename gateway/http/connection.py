@@ -1,6 +1,7 @@
-"""One HTTP connection: half-closed clients are served, and malformed requests get the usual error body.
+"""One HTTP connection: a bound on the wait for its first request, half-closed clients, and malformed requests.
 
-This is the only place that touches private state of the HTTP library's protocol: the request that it is serving.
+This is the only place that touches private state of the HTTP library's protocol: the number of its requests, and the
+request that it is serving.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import uuid
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 from aiohttp import hdrs, web
 from aiohttp.http import HttpProcessingError, HttpVersion11
@@ -22,9 +24,37 @@ FIRST_CHECK, LATER_CHECKS = 0.01, 0.1  # seconds
 
 
 class Connection(web.RequestHandler):
-    """The HTTP library's protocol with two changes; see the module."""
+    """The HTTP library's protocol with three changes; see the module."""
 
-    __slots__ = ()
+    __slots__ = ("_first_request", "_first_request_timeout", "_on_lost")
+
+    def __init__(
+        self, server: web.Server, *, first_request_timeout: float, on_lost: Callable[[], None], **options: Any
+    ) -> None:
+        """``first_request_timeout``: seconds for the head of the first request, after which the connection is cut."""
+        super().__init__(server, loop=asyncio.get_running_loop(), **options)
+        self._first_request_timeout, self._on_lost = first_request_timeout, on_lost
+        self._first_request: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        abort = cast(asyncio.Transport, transport).abort
+        self._first_request = asyncio.get_running_loop().call_later(self._first_request_timeout, abort)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._request_count:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+        self._on_lost()
+
+    def _stop_waiting(self) -> None:
+        if self._first_request is not None:
+            self._first_request.cancel()
+            self._first_request = None
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection for the reply to a complete request.

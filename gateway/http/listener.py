@@ -7,7 +7,7 @@ import socket
 
 from aiohttp import web
 
-from gateway.http.connections import Connections
+from gateway.http.connections import Bounds, Connections, Probe
 from gateway.http.request_path import tidying
 
 BACKLOG = 1024
@@ -20,9 +20,10 @@ CANCEL_SECONDS = 0.5  # for handlers that are cut off at the end
 class Listener:
     """Serves an application at :attr:`address`, once it is started."""
 
-    def __init__(self, app: web.Application, max_connections: int, keepalive_timeout: float) -> None:
+    def __init__(self, app: web.Application, bounds: Bounds, probe: Probe, keepalive_timeout: float) -> None:
+        """``probe`` answers health checks on connections beyond the bounds."""
         self.address = ""
-        self._most, self._keepalive = max_connections, keepalive_timeout
+        self._bounds, self._probe, self._keepalive = bounds, probe, keepalive_timeout
         self._listening: asyncio.Server | None = None
         self._connections: Connections | None = None
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=CANCEL_SECONDS)
@@ -48,7 +49,8 @@ class Listener:
         server.request_factory = tidying(server.request_factory)
         self._connections = Connections(
             server,
-            self._most,
+            self._bounds,
+            self._probe,
             access_log=None,
             keepalive_timeout=self._keepalive,
             max_line_size=HEAD_BYTES,
