@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
@@ -125,26 +124,11 @@ async def references(gateway: Gateway, client: Client, speech: SpeechRequest) ->
     for speaker, voice in enumerate(voices(gateway, speech)):
         found += [of_speaker(recording, speaker) for recording in await gateway.voices.references(voice, client.viewer)]
     if speech.clips:
-        await check_room(gateway, speech)
+        await gateway.voices.check_context([(clip.audio, clip.text) for clip in speech.clips], "references")
     for clip in speech.clips:
         codes = await gateway.voices.clip(clip.audio, f"{clip.param}.audio")
         found.append(of_speaker(Reference(clip.text, codes), clip.speaker))
     return found
-
-
-async def check_room(gateway: Gateway, speech: SpeechRequest) -> None:
-    """Check that the recordings of a request and their transcripts fit into the context, before any is encoded.
-
-    Raises:
-        ApiError: they don't.
-    """
-    text = "\n".join(clip.text for clip in speech.clips)
-    lengths = [await gateway.voices.seconds(clip.audio) for clip in speech.clips]
-    frames = sum(math.ceil(seconds * gateway.model.frame_rate) for seconds in lengths)
-    needed = frames + await offload(len(text) > LONG_TO_TOKENISE, gateway.model.prompts.tokens, text)
-    if needed >= gateway.model.context:
-        message = f"references: recordings and transcripts need {needed} of {gateway.model.context} positions"
-        raise ApiError(400, "context_length_exceeded", message, "references", reason="rejected")
 
 
 def check_end(end: End) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -50,6 +51,7 @@ class Voices:
         """Raises OSError: the library can't be used."""
         self.library = Library(directory, model, settings.max_voices, settings.max_voice_bytes)
         self.default = model.voices.default
+        self._model = model
         self._rate, self._seconds = model.sample_rate, settings.reference_seconds
         self._engine, self._metrics = engine, metrics
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="recordings")
@@ -94,9 +96,23 @@ class Voices:
         except RequestError as error:
             raise RequestError("invalid", error.code, error.message, error.param) from None
 
-    async def seconds(self, audio: bytes) -> float:
-        """Return the duration of a recording as its header has it; 0 if that can't be told without decoding it all."""
-        return await asyncio.get_running_loop().run_in_executor(self._decoders, reference_audio.header_seconds, audio)
+    async def check_context(self, recordings: list[tuple[bytes, str]], param: str) -> None:
+        """Check that recordings with their transcripts fit into the context, before any is encoded.
+
+        Durations are those of the headers.
+
+        Raises:
+            RequestError: they don't, naming ``param``.
+        """
+        text = "\n".join(text for _, text in recordings)
+        loop, model = asyncio.get_running_loop(), self._model
+        needed = await asyncio.to_thread(model.prompts.tokens, text)
+        for audio, _ in recordings:
+            seconds = await loop.run_in_executor(self._decoders, reference_audio.header_seconds, audio)
+            needed += math.ceil(seconds * model.frame_rate)
+        if needed >= model.context:
+            message = f"{param}: recordings and transcripts need {needed} of {model.context} positions"
+            raise RequestError("invalid", "context_length_exceeded", message, param)
 
     async def clip(self, audio: bytes, param: str) -> Array:
         """Return the codes of a recording in a request, int16 [10, frames], read-only.
@@ -116,6 +132,7 @@ class Voices:
             RequestError: a bad or taken id, audio that can't be used, a full library, or the engine refused.
         """
         await asyncio.to_thread(self.library.check_new, voice)
+        await self.check_context(recordings, param)
         uploads = [Upload(audio, text, await self.clip(audio, param)) for audio, text in recordings]
         added = await asyncio.to_thread(self.library.add, voice, details, uploads)
         self._measure(await asyncio.to_thread(self.library.totals))

@@ -360,3 +360,13 @@ def test_references_that_cannot_fit_are_refused_before_any_is_encoded(
             assert not client.engine.encoded
 
     run(test)
+
+
+def test_a_voice_that_cannot_fit_is_refused_before_any_recording_is_encoded(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path, TINY_MODEL._replace(context=100)) as client:
+            status, reply = await add(client, "long", "said", encoded(tone(30.0)))
+            assert (status, reply["error"]["code"]) == (400, "context_length_exceeded")
+            assert not client.engine.encoded
+
+    run(test)
