@@ -58,6 +58,7 @@ class Gateway(Section, frozen=True):
     live_idle_timeout: PositiveSeconds = 320.0  # after which a WebSocket without messages is closed
     live_after_finish: Literal["auto", "close", "keep"] = "auto"  # auto: keep for clients that pool their WebSockets
     max_live: Positive = 1024  # open WebSockets; beyond: 429
+    max_live_per_client: Positive = 256  # of them, with one API key, or from one address without keys; beyond: 429
     max_connections: Positive = 4096  # open connections; beyond: 503
     max_connections_per_address: Positive = 1024  # of them, from one client address; beyond: 503
     first_request_timeout: PositiveSeconds = 10.0  # for the head of the first request on a connection

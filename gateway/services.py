@@ -38,7 +38,9 @@ LOGGED: web.RequestKey[bool] = web.RequestKey("logged", bool)
 
 
 class Socket(Protocol):
-    """The part of a WebSocket that a shutdown needs."""
+    """The part of a WebSocket that limits and a shutdown need. ``client``: name of the client that opened it."""
+
+    client: str
 
     async def leave(self) -> None:
         """Close the socket if it is idle."""

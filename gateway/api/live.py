@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import Any
 
 import msgspec
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
-from gateway.access.auth import is_upgrade
+from gateway.access.auth import CLIENT, is_upgrade
 from gateway.errors import RequestError, SlowClientError
 from gateway.http.body import without_nulls
 from gateway.http.errors import ApiError, as_api_error, draining, invalid
@@ -31,6 +32,8 @@ BROKEN_OFF = "broken off"  # by the server: what a cancellation says for which t
 CLOSE_SECONDS = 5.0  # for the client's part of closing
 POOLING = "livekit-plugins-"  # such clients send their next start on the same socket; others wait for it to close
 
+log = logging.getLogger(__name__)
+
 routes = web.RouteTableDef()
 
 
@@ -40,7 +43,7 @@ async def live(request: web.Request) -> web.StreamResponse:
     if not is_upgrade(request):
         message = "this route is a WebSocket: ask for an upgrade"
         raise ApiError(426, "upgrade_required", message, headers={"Upgrade": "websocket", "Connection": "Upgrade"})
-    refusal = _refusal(gateway)
+    refusal = _refusal(gateway, request[CLIENT].name)
     if refusal is not None:
         _count_refusal(gateway, refusal)
         raise refusal
@@ -58,10 +61,13 @@ async def live(request: web.Request) -> web.StreamResponse:
     return socket
 
 
-def _refusal(gateway: Gateway) -> ApiError | None:
-    """Return the reason not to open another socket, or None."""
-    if len(gateway.sockets) >= gateway.settings.max_live:
-        return ApiError(429, "too_many_sockets", f"{gateway.settings.max_live} sockets are open", retry_after=5)
+def _refusal(gateway: Gateway, client: str) -> ApiError | None:
+    """Return the reason not to open another socket for a client, or None."""
+    most, most_per_client = gateway.settings.max_live, gateway.settings.max_live_per_client
+    if len(gateway.sockets) >= most:
+        return ApiError(429, "too_many_sockets", f"{most} sockets are open", retry_after=5)
+    if sum(socket.client == client for socket in gateway.sockets) >= most_per_client:
+        return ApiError(429, "too_many_sockets", f"{most_per_client} sockets of this client are open", retry_after=5)
     if gateway.engine.unready():
         return ApiError(503, "not_ready", "the server is starting or being restarted", retry_after=2)
     return None
@@ -77,6 +83,7 @@ class Live:
 
     def __init__(self, gateway: Gateway, request: web.Request, socket: web.WebSocketResponse) -> None:
         self._gateway, self._request, self._socket = gateway, request, socket
+        self.client = request[CLIENT].name
         self._loop = asyncio.get_running_loop()
         self._utterance: Utterance | None = None  # that takes text, or is still speaking
         self._speaking: asyncio.Task[None] | None = None
@@ -124,9 +131,11 @@ class Live:
         if message.type is WSMsgType.BINARY:
             try:
                 await self._obey(await offload(len(message.data) > LONG_TO_DECODE, _decode, message.data))
-            except RequestError as error:
+            except ConnectionError:
+                raise
+            except Exception as error:
                 await self._abort(BROKEN_OFF)
-                await self._fail(as_api_error(error))
+                await self._fail(_failure(error))
                 self._finished()
         elif message.type is WSMsgType.TEXT:
             await self._abort(BROKEN_OFF)
@@ -172,19 +181,17 @@ class Live:
     async def _speak(self, utterance: Utterance) -> None:
         """Run an utterance to its end, in a task of its own."""
         try:
-            try:
-                await utterance.speak()
-            except RequestError as error:
-                self._utterance = None
-                await self._fail(as_api_error(error))
-            else:
-                await self._send({"event": "finish", "reason": "stop"})
+            await utterance.speak()
+            await self._send({"event": "finish", "reason": "stop"})
         except ConnectionError:
             return  # the reading side sees it too
         except SlowClientError:
             if self._request.transport is not None:
                 self._request.transport.abort()
             return
+        except Exception as error:
+            self._utterance = None
+            await self._fail(_failure(error))
         self._speaking = None
         self._finished()
 
@@ -265,6 +272,14 @@ class Live:
             await self._abort(BROKEN_OFF)
             await self._fail(ApiError(408, "idle", "no text for too long", reason="timeout"))
         self._close(WSCloseCode.OK, b"idle")
+
+
+def _failure(error: Exception) -> ApiError:
+    """Convert whatever went wrong to the error for the client."""
+    if isinstance(error, RequestError):
+        return as_api_error(error)
+    log.error("an utterance failed", exc_info=error)
+    return ApiError(500, "internal_error", "internal error")
 
 
 def _decode(data: bytes) -> dict[Any, Any]:

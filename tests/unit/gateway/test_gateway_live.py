@@ -18,6 +18,7 @@ from gateway_fakes import HOP, MINI_MODEL, Client, Player, eventually, fail, run
 from common.messages import Failure
 from gateway.api import live
 from gateway.audio import to_int16
+from gateway.speech import live_utterance
 
 LIVEKIT = {"User-Agent": "livekit-plugins-fishaudio/1.8.9"}
 PCM = {"format": "pcm", "sample_rate": 16000}
@@ -588,5 +589,57 @@ def test_a_client_that_reads_nothing_is_cut_off(tmp_path: Path, monkeypatch: pyt
                 await socket.start(text="Some words. ")
                 await eventually(lambda: "slow_client" in client.engine.closed, 5)
                 transport.abort()
+
+    run(test)
+
+
+@pytest.mark.parametrize("place", ["Pipeline.encode", "Pipeline.flush", "Pipeline.__init__", "TurnScript.add"])
+def test_whatever_breaks_is_one_error_and_one_finish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    def broken(*_: object, **__: object) -> bytes:
+        raise ZeroDivisionError("broken")
+
+    owner, name = place.split(".")
+    monkeypatch.setattr(getattr(live_utterance, owner), name, broken)
+
+    async def test() -> None:
+        async with serving(tmp_path, MINI_MODEL) as client, connected(client, headers=LIVEKIT) as socket:
+            client.engine.plan = speak(2, 3)
+            await socket.start()
+            await socket.send("text", text="Hello there. And more.")
+            await socket.send("stop")
+            events = [event := await socket.receive()]
+            while event["event"] != "finish":
+                events.append(event := await socket.receive())
+            told = [event for event in events if event["event"] != "audio"]
+            assert [event["event"] for event in told] == ["error", "finish"]
+            assert (told[0]["status"], told[0]["code"], told[1]["reason"]) == (500, "internal_error", "error")
+            await eventually(lambda: client.engine.in_flight == 0)
+            monkeypatch.undo()
+            await socket.start()
+            await socket.send("text", text="Hello there.")
+            await socket.send("stop")
+            assert (await socket.finish())["reason"] == "stop"
+
+    run(test)
+
+
+def test_one_client_can_not_take_all_sockets(tmp_path: Path) -> None:
+    async def test() -> None:
+        (tmp_path / "keys.toml").write_text("".join(f'[[key]]\nname = "{name}"\nkey = "{name}"\n' for name in "ab"))
+        keys = str(tmp_path / "keys.toml")
+        async with serving(tmp_path, api_keys_file=keys, max_live_per_client=1) as client:
+            anna, bert = ({"Authorization": f"Bearer {name}"} for name in "ab")
+            async with connected(client, headers=anna):
+                await eventually(lambda: len(client.gateway.sockets) == 1)
+                with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                    await client.http.ws_connect("/v1/tts/live", headers=anna)
+                assert refused.value.status == 429
+                async with connected(client, headers=bert) as socket:
+                    await socket.start()
+            await eventually(lambda: not client.gateway.sockets)
+            async with connected(client, headers=anna) as socket:
+                await socket.start()
 
     run(test)
