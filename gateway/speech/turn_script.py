@@ -7,6 +7,7 @@ from gateway.checkpoint.prompt import SPEAKER
 from gateway.checkpoint.served_model import ServedModel
 from gateway.http.errors import invalid
 from gateway.text.normalize import normalize
+from gateway.text.plain import plain
 from gateway.text.splitter import Splitter
 from gateway.text.turns import TurnRules, group, turns_of
 
@@ -80,6 +81,7 @@ class TurnScript:
         return [turn for text in texts for turn in self._spoken(text)]
 
     def _spoken(self, text: str) -> list[str]:
+        text = plain(text)
         token = self._model.prompts.reserved_token(text)
         if token is not None:
             raise invalid("text", f"holds {token}, which is reserved for the model")

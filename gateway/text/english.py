@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
-from typing import TypeAlias
 
+from gateway.text import english_mathematics, english_names, english_phones, english_timestamps
+from gateway.text.english_rules import Rule
+from gateway.text.english_rules import rule as _rule
 from gateway.text.english_words import (
     ABBREVIATIONS,
     CURRENCIES,
@@ -20,13 +21,11 @@ from gateway.text.english_words import (
     MAGNITUDES,
     MONTHS,
     SIGNS,
-    SPELLED,
     TITLES,
     UNITS,
 )
+from gateway.text.lines import goes_on
 from gateway.text.numbers import amount, cardinal, digits, ordinal, plural, year
-
-Rule: TypeAlias = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
 
 _NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
 _FREE = r"(?<![\w.,])"  # no part of a word or number stands before
@@ -138,19 +137,12 @@ def _letters(found: re.Match[str]) -> str:
     return " ".join(letter for letter in found[0] if letter != ".")
 
 
-def _capitals(found: re.Match[str]) -> str:
-    word = found[0]
-    return " ".join(word) if word in SPELLED or not set(word) & set("AEIOUY") else word
-
-
-def _rule(pattern: str, say: Callable[[re.Match[str]], str]) -> Rule:
-    return re.compile(pattern), say
-
-
 RULES: list[Rule] = [
+    *english_mathematics.RULES,
     _rule(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+", _address),
     _rule(r"(?:https?://|\bwww\.)[^\s<>\"|]+", _address),
-    _rule(rf"(?<![\w.])(?:[a-z0-9-]{{1,63}}\.)+{_TOP_LEVEL}\b(?:/[^\s<>\"|]*)?", _address),
+    _rule(rf"(?<![\w.-])(?:[a-z0-9-]{{1,63}}\.){{1,8}}{_TOP_LEVEL}\b(?:/[^\s<>\"|]*)?", _address),
+    *english_timestamps.RULES,
     _rule(r"(?<![\w/])(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})(?![\w/])", _numeric_date),
     _rule(r"(?<![\w-])(\d{4})-(\d{2})-(\d{2})(?![\w-])", _iso_date),
     _rule(rf"\b{_MONTH} (?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:,? (?P<year>\d{{4}}))?(?![\w:])", _month_day),
@@ -165,6 +157,7 @@ RULES: list[Rule] = [
     _rule(r"(?<!\w)'(\d0)'?s\b", _years),
     _rule(rf"(?<![\w:.])(\d{{1,2}}):(\d{{2}})(?::(\d{{2}}))?(?![\d:])(?:\s?{_HALF})?", _time),
     _rule(rf"{_FREE}(\d{{1,2}})\s?{_HALF}", lambda found: cardinal(found[1]) + _half_day(found)),
+    *english_phones.RULES,
     _rule(
         r"(?<![\w.-])\+?(?:(?<=\+)(\d{1,3})[ .-]|(\d)[ .-])?\(?(\d{3})\)?[ .-]{1,2}(\d{3})[ .-](\d{4})(?![\w-])", _phone
     ),
@@ -194,6 +187,7 @@ RULES: list[Rule] = [
     _rule(r"(?<![\w/])(\d{1,2})/(\d{1,2})(?![\w/])", _fraction),
     _rule(r"(?:\b[Nn]o\.\s?|#)(?=\d)", lambda found: "number "),
     _rule(r"\bp\.\s?(?=\d)", lambda found: "page "),
+    *english_names.EARLY,
     _rule(rf"\b({'|'.join(TITLES)})\.(?=\s)", lambda found: TITLES[found[1]]),
     _rule(r"\bSt\.(?=\s[A-Z])(?<![a-z] St\.)", lambda found: "Saint"),
     _rule(r"\bSt\.(?P<stop>(?=\s*$|\s+[A-Z]))?", lambda found: "street" + _stop(found)),
@@ -210,11 +204,12 @@ RULES: list[Rule] = [
     _rule(r"(?<![\w.,])(1[1-9]\d\d|20\d\d)(?![\w]|[.,]\d)", lambda found: year(found[1])),
     _rule(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])", lambda found: " "),
     _rule(_NUMBER, lambda found: cardinal(found[0])),
-    _rule(r"\b[A-Z]{2,5}(?![\w'])", _capitals),
+    *english_names.LATE,
 ]
 
 _SIGN = re.compile("[" + re.escape("".join(SIGNS)) + "]")
-_LINE_END = re.compile(r"[^\S\n]*\n\s*([-*•#>]+\s+)?")
+_BLANKS = re.compile(r"[^\S\n]+")
+_LINE_END = re.compile(r" ?\n\s*([-*•#>]+\s+)?")
 _RULER = re.compile(r"[-=_*~#]{2,}|^\s*[-*•#>]+\s+")
 _CELL = re.compile(r"(?<=\w)[^\S\n]*\|[^\S\n]*(?=\w)")
 _DECORATION = re.compile(r"[*_`^~|{}•®™]")
@@ -224,7 +219,7 @@ _QUOTES = str.maketrans({"‘": "'", "’": "'", "‚": "'", "“": '"', "”": 
 
 def read_out(text: str) -> str:
     """Normalize a text to words on one line."""
-    text = _plain(text)
+    text = english_names.quietened(_plain(text))
     for pattern, say in RULES:
         text = pattern.sub(say, text)
     text = _SIGN.sub(lambda found: f" {SIGNS[found[0]]} ", text)
@@ -235,8 +230,8 @@ def read_out(text: str) -> str:
 def _plain(text: str) -> str:
     """Simplify quotes and digits, drop rulers and bullets, and end each line with a full stop."""
     text = "".join(_digit(letter) for letter in unicodedata.normalize("NFC", text).translate(_QUOTES))
-    text = _CELL.sub(", ", _RULER.sub(" ", text.strip()))
-    return _LINE_END.sub(_joint, text)
+    text = _BLANKS.sub(" ", text.strip())
+    return _LINE_END.sub(_joint, _CELL.sub(", ", _RULER.sub(" ", text)))
 
 
 def _digit(letter: str) -> str:
@@ -245,5 +240,11 @@ def _digit(letter: str) -> str:
 
 
 def _joint(found: re.Match[str]) -> str:
-    before, after = found.string[max(0, found.start() - 1) : found.start()], found.string[found.end() : found.end() + 1]
-    return ". " if before.isalnum() and (found[1] or not after.islower()) else " "
+    """End the line before a break with a full stop, unless its sentence goes on."""
+    text, start, end = found.string, found.start(), found.end()
+    line = text[max(0, start - 200) : start].rpartition("\n")[2]
+    before, after = line[-1:], text[end : end + 80].partition("\n")[0]
+    paragraph = found[0].count("\n") > 1
+    if not before.isalnum() or (not found[1] and not paragraph and goes_on(line, after)):
+        return " "
+    return ". "

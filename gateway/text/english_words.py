@@ -172,6 +172,16 @@ SIGNS = {
     "§": "section",
     "©": "copyright",
     "→": "to",
+    "⇒": "implies",
+    "≠": "not equal to",
+    "≈": "about",
+    "∞": "infinity",
+    "∈": "in",
+    "∑": "the sum of",
+    "∏": "the product of",
+    "∫": "the integral of",
+    "√": "the square root of",
+    "π": "pi",
     "€": "euros",
     "£": "pounds",
     "$": "dollars",
@@ -179,4 +189,8 @@ SIGNS = {
     "₹": "rupees",
 }
 
-SPELLED = frozenset("USA UK EU UN FBI CIA AI API URL CEO IBM UFO DIY FAQ GPU CPU USB ID IP OS UI".split())
+SPELLED = frozenset(
+    "USA UK EU UN FBI CIA AI API URL CEO IBM UFO DIY FAQ GPU CPU USB ID IP OS UI UX ATM NBA SUV AWS IRS IOU RPG ETA "
+    "EKG MRI AC DC FM VIP RSVP ASAP LLM SQL HTML HTTP HTTPS XML PDF TV DVD CD PC BBC CNN NFL NHL MLB ABC CBS NBC MIT "
+    "UCLA EV HR QA IQ EQ GPA PHD MBA BSC MSC SF DJ OJ UV ER ICU AAA NGO RNA DNA HIV UAE USSR".split()
+)

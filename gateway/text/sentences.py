@@ -7,13 +7,17 @@ the next one.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import regex
 
 from gateway.checkpoint.prompt import SPEAKER
+from gateway.text.lines import goes_on
 
 _SPEAKER = regex.compile(SPEAKER.pattern)  # this library tells a beginning that may become a match
+
+LOOK_BEHIND, LOOK_AHEAD = 200, 4  # characters of the lines around a break
 
 _CLOSERS = "\"'”’»›)\\]}*_」』）】》〉"
 _CANDIDATE = regex.compile(
@@ -81,12 +85,16 @@ def _ends(text: str, found: regex.Match[str], final: bool) -> bool | None:
 
 
 def _ends_at_line(text: str, found: regex.Match[str], final: bool) -> bool | None:
-    """Decide at a line break: an empty line ends a sentence, and so does a new line unless it begins in lower case."""
+    """Decide at a line break: an empty line ends a sentence, and so does a new line with a sentence of its own."""
     if len(_LINE.findall(found[0])) > 1:
         return True
-    if found.end() == len(text):
-        return False if final else None
-    return not text[found.end()].islower()
+    after = text[found.end() : found.end() + LOOK_AHEAD]
+    if len(after) < LOOK_AHEAD and not final:
+        return None
+    if not after:
+        return False
+    line = text[max(0, found.start() - LOOK_BEHIND) : found.start()]
+    return not goes_on(re.split(r"[\r\n]", line)[-1], re.split(r"[\r\n]", after)[0])
 
 
 def _ends_at_stop(text: str, found: regex.Match[str], final: bool) -> bool | None:

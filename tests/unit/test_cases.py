@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = [line for line in (ROOT / "tests" / "CASES.md").read_text().splitlines() if line.startswith("| BC-")]
+ROWS = [line for line in (ROOT / "tests" / "CASES.md").read_text().splitlines() if line.startswith(("| BC-", "| N-"))]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split()[1])
