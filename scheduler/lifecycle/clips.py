@@ -70,6 +70,8 @@ class ClipQueue:
 
     def expire(self, now: float) -> None:
         """Give up clips that have taken too long. A worker at work on one finishes it; its result is dropped."""
+        if not self._clips and not self._encoding:
+            return
         late = [clip for clip in self._clips if now >= clip.arrived + self._seconds]
         self._clips = deque(clip for clip in self._clips if now < clip.arrived + self._seconds)
         names = [(clip.gateway, clip.request) for clip in late]

@@ -48,7 +48,7 @@ class Journal(Observer):
             record = self._open.get(number)
             if record is not None and record.prefill is None:
                 record.prefill = began
-        drawn = [row.sequence.request.number for row in step.rows]
+        drawn = [row[0].request.number for row in step.rows]
         self._steps.append(
             StepRecord(worker.name, step.number, began, now, seconds, step.prompt_tokens, drawn, prompts)
         )

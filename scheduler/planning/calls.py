@@ -34,7 +34,13 @@ class CallPlanner:
     def plan(self, worker: VocoderWorker, now: float) -> PlannedCall | None:
         """Plan the worker's next call; None while no stream has a chunk ready."""
         streams = list(worker.streams.values())
-        ready = [stream for stream in streams if self._attempt(stream, lambda stream: self._ready(stream, now))]
+        ready: list[Stream] = []
+        for stream in streams:
+            try:
+                if self._ready(stream, now):
+                    ready.append(stream)
+            except Exception:
+                self._fail(stream.request)
         if not ready:
             return None
         call = _Builder(worker, self._settings, now, self._window)
@@ -67,18 +73,20 @@ class CallPlanner:
             return None
 
     def _ready(self, stream: Stream, now: float) -> bool:
-        request, playback = stream.request, stream.request.playback
-        frames = request.unsent
+        request = stream.request  # called for every stream and plan: no properties, and no lookups that may be avoided
+        playback = request.playback
+        sent = playback.sent
+        frames = request.history.frames - sent
         if frames <= 0:
             return False
-        if playback.sent < playback.delivered:
+        if sent < playback.delivered:
             return True  # rebuilds the state that a lost worker had
-        room = playback.read + self._window - playback.sent
+        room = playback.read + self._window - sent
         if frames > room:  # the client leaves no room for more
             return room > 0
-        if request.generated or request.resting:
+        if request.reason is not None or request.resting_since is not None:
             return True
-        return self._policy.due(request, frames, stream.worker, self._pool.step_seconds(request), now)
+        return self._policy.due(request, frames, stream.worker, self._pool.step_seconds, now)
 
 
 class _Builder:

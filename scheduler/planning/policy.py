@@ -7,7 +7,8 @@ chunks of a fixed size; ``fixed`` is static batching: a batch is admitted only w
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeAlias
 
 from common.config import Scheduler as Settings
 from scheduler.requests.request import Request
@@ -20,6 +21,8 @@ BUFFER_SHARE = 0.5  # share of the listener's buffer that the next chunk should 
 PARKING_GAIN = 0.1  # share of a step's time that parking must save
 LAST_CHUNK_SECONDS = 0.5  # listeners with this much buffered yield to a reply's last chunk, which ends the reply
 STARVATION_SECONDS = 1.0  # a request without a playback clock becomes urgent after this long
+
+StepSeconds: TypeAlias = Callable[[Request], float]
 
 
 class Situation(NamedTuple):
@@ -39,8 +42,8 @@ class Policy(Protocol):
     def choose(self, worker: ArWorker, candidates: list[Sequence], situation: Situation) -> list[Sequence]:
         """Choose and order the sequences that decode in this step."""
 
-    def due(self, request: Request, frames: int, vocoder: VocoderWorker, step_seconds: float, now: float) -> bool:
-        """Whether this many unsent frames are enough for the next call. ``step_seconds``: of the request's worker."""
+    def due(self, request: Request, frames: int, vocoder: VocoderWorker, step_seconds: StepSeconds, now: float) -> bool:
+        """Whether this many unsent frames are enough for the next call. ``step_seconds``: of its AR worker."""
 
     def fill_target(self, vocoder: VocoderWorker) -> int:
         """Frames up to which a call is filled with frames that are not due yet."""
@@ -64,7 +67,7 @@ class Fcfs:
     def choose(self, worker: ArWorker, candidates: list[Sequence], situation: Situation) -> list[Sequence]:
         return candidates[: max(0, self._settings.max_batch - situation.prefill_rows)]
 
-    def due(self, request: Request, frames: int, vocoder: VocoderWorker, step_seconds: float, now: float) -> bool:
+    def due(self, request: Request, frames: int, vocoder: VocoderWorker, step_seconds: StepSeconds, now: float) -> bool:
         return frames >= self._settings.chunk
 
     def fill_target(self, vocoder: VocoderWorker) -> int:
@@ -102,7 +105,7 @@ class Playback:
             chosen = self._shrink(worker, chosen, slacks, situation)
         return chosen[:room]
 
-    def due(self, request: Request, frames: int, vocoder: VocoderWorker, step_seconds: float, now: float) -> bool:
+    def due(self, request: Request, frames: int, vocoder: VocoderWorker, step_seconds: StepSeconds, now: float) -> bool:
         """First the smallest chunk that lasts until the second is there, then half of the listener's buffer.
 
         The whole buffer if there is no other stream. Files wait for a full call.
@@ -117,7 +120,8 @@ class Playback:
             share = BUFFER_SHARE if len(vocoder.streams) > 1 else 1.0
             return frames >= settings.min_chunk and share * (sound_end - now) < (frames + 1) * self._frame
         call = vocoder.call_seconds.value
-        return frames >= first_chunk(step_seconds, call, self._frame, settings.min_chunk, settings.max_first_chunk)
+        step = step_seconds(request)
+        return frames >= first_chunk(step, call, self._frame, settings.min_chunk, settings.max_first_chunk)
 
     def fill_target(self, vocoder: VocoderWorker) -> int:
         """A vocoder that can hardly keep up saves the base cost of small calls."""

@@ -106,7 +106,7 @@ class _Builder:
         sequence.last_planned_at = self.now
         if sequence.planned == sequence.request.max_frames:
             del self.worker.decoders[sequence.request.id]
-        self.rows.append(Row(sequence, sequence.epoch, sequence.position))
+        self.rows.append((sequence, sequence.epoch, sequence.position))
 
 
 class StepPlanner:

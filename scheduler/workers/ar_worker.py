@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from common.messages import ArWorkerHello
 from scheduler.requests.request import Request
@@ -59,12 +59,9 @@ class Sequence:
         self.worker.prompts[self.request.id] = self
 
 
-class Row(NamedTuple):
-    """A row of a step. ``end``: the first position after those that are written when the step is answered."""
-
-    sequence: Sequence
-    epoch: int
-    end: int
+Row: TypeAlias = tuple[Sequence, int, int]
+"""A row of a step: the sequence, its epoch, and the first position after those that the step writes. A plain tuple:
+hundreds are made for every step."""
 
 
 class Step(NamedTuple):
@@ -130,9 +127,7 @@ class ArWorker:
     def at_work(self) -> set[str]:
         """Requests that the steps in flight prefill or decode."""
         return {
-            request.id
-            for step in self.in_flight
-            for request in (*step.prompts, *(row.sequence.request for row in step.rows))
+            request.id for step in self.in_flight for request in (*step.prompts, *(row[0].request for row in step.rows))
         }
 
     @property

@@ -26,7 +26,7 @@ from common.messages import PROMPT_ROWS, ArWorkerHello, Sampling, Submit, Vocode
 from gateway.observe.metrics import GatewayMetrics, Playback
 from scheduler.observe.metrics import SchedulerMetrics
 from scheduler.requests.request import Request
-from scheduler.workers.ar_worker import ArWorker, Row, Sequence, Step
+from scheduler.workers.ar_worker import ArWorker, Sequence, Step
 from scheduler.workers.vocoder_worker import Call, CallItem, VocoderWorker
 from tests.integration.client import gather, speak
 from tests.integration.group import ROOT, Group, running
@@ -134,7 +134,7 @@ def scheduled() -> tuple[Request, ArWorker, VocoderWorker, Step, Call]:
     ar_worker = ArWorker("a", 1, ArWorkerHello("ar_worker", 64, 4096, 16, 4096, 0), 0.05)
     vocoder_worker = VocoderWorker("v", 1, VocoderWorkerHello("vocoder_worker", 64, ""))
     sequence = Sequence(request, ar_worker, [], [], 20)
-    step = Step(0, [Row(sequence, 0, 200)] * 64, 0, [], 0.0)
+    step = Step(0, [(sequence, 0, 200)] * 64, 0, [], 0.0)
     return request, ar_worker, vocoder_worker, step, Call(0, [CallItem(request, 10)] * 32, 200, 200, 0.0)
 
 
