@@ -36,7 +36,7 @@ from scheduler.lifecycle.registry import INTERNAL_ERROR, RequestRegistry
 from scheduler.lifecycle.results import Results
 from scheduler.observer import Observer
 from scheduler.outbox import Outbox, Outgoing
-from scheduler.planning.admission import refusal
+from scheduler.planning.admission import queue_full, refusal
 from scheduler.planning.calls import CallPlanner
 from scheduler.planning.placement import Placement
 from scheduler.planning.policy import make_policy
@@ -148,6 +148,8 @@ class Scheduler:
         if failure is not None:
             self._registry.refuse(request, failure)
             return
+        if len(self.waiting) >= self.settings.max_waiting and (other := self.waiting.gives_way(request)) is not None:
+            self._registry.abort(other, "rejected", queue_full(len(self.waiting)))
         self._registry.queue(request)
         self._admit(now)  # at once, so that the queue holds only those that have to wait
 

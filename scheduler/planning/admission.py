@@ -36,12 +36,17 @@ def refusal(
     if positions + LOOK_AHEAD_POSITIONS >= context:
         message = f"text and references need {positions} of {context} positions"
         return Failure(400, "context_length_exceeded", message)
-    if len(waiting) >= settings.max_waiting:
-        return Failure(429, "queue_full", f"{len(waiting)} requests are waiting already", retry_after=2)
+    if len(waiting) >= settings.max_waiting and waiting.gives_way(request) is None:
+        return queue_full(len(waiting))
     judged = request.deadline is not None and settings.refuse_late
     if judged and too_late(request, request.arrived, waiting, ar_workers, vocoders, settings):
         return Failure(503, "overloaded", "the first sound can't be made in time", retry_after=1)
     return None
+
+
+def queue_full(waiting: int) -> Failure:
+    """The failure of a request for which the queue has no place."""
+    return Failure(429, "queue_full", f"{waiting} requests are waiting already", retry_after=2)
 
 
 def seconds_to_first_sound(

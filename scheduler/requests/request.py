@@ -77,6 +77,11 @@ class Request:
         return self.history.frames
 
     @property
+    def begun(self) -> bool:
+        """Whether the client has got anything of it, or its frames so far would be lost."""
+        return self.playback.delivered > 0 or (self.frames > 0 and not self.vocode_only)
+
+    @property
     def generated(self) -> bool:
         """Whether all frames have been received."""
         return self.reason is not None

@@ -2,7 +2,7 @@
 
 Interactive requests take precedence over batch requests, unless those have waited long. Among equals the client with
 the fewest running requests is next, so that under contention each client gets its share, and a lone client gets
-everything. Within a client the order is that of arrival.
+everything. Within a client the order is that of arrival. The places of a full queue are shared in the same way.
 """
 
 from __future__ import annotations
@@ -44,6 +44,27 @@ class WaitingQueue:
             del self._clients[key][request_id]
             if not self._clients[key]:
                 del self._clients[key]
+
+    def gives_way(self, newcomer: Request) -> Request | None:
+        """The request that loses its place in a full queue to a newcomer, or None: the newcomer has to go.
+
+        The client with the most waiting requests gives up its latest one to a client with fewer, and files that are
+        not streamed give way to a listener if they hold every place. Requests that have begun keep their places.
+        """
+        counts: Counter[str] = Counter(request.client for request in self._requests.values())
+        greedy, most = counts.most_common(1)[0]
+        if most > counts[newcomer.client] + 1:
+            return next(
+                (
+                    request
+                    for request in reversed(self._requests.values())
+                    if request.client == greedy and not request.begun
+                ),
+                None,
+            )
+        if newcomer.streaming and not any(request.streaming for request in self._requests.values()):
+            return next((request for request in reversed(self._requests.values()) if not request.begun), None)
+        return None
 
     def next(self, now: float, able: Callable[[Request], bool]) -> Request | None:
         """The request to admit next. ``able``: whether a request can be served at all now; others are passed over."""

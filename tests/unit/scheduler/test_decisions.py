@@ -43,6 +43,33 @@ def test_requests_beyond_the_queue_bound_are_refused_at_once_with_retry_after() 
         assert ended.failure.retry_after is not None
 
 
+def queue_full(world: World, request: str) -> bool:
+    ended = world.ended.get(request)
+    return ended is not None and ended.failure is not None and ended.failure.code == "queue_full"
+
+
+def test_places_of_a_full_queue_are_shared_between_clients() -> None:
+    world = make_world(Settings(max_waiting=4), slots=1)
+    greedy = [world.submit([4], [30], client="greedy") for _ in range(6)]  # one is served, four wait
+    assert [queue_full(world, request) for request in greedy] == [False] * 5 + [True]
+    modest = [world.submit([4], [30], client="modest") for _ in range(3)]
+    assert [queue_full(world, request) for request in modest] == [False, False, True]
+    assert [queue_full(world, request) for request in greedy] == [False] * 3 + [True] * 3, "the latest gave way"
+    third = world.submit([4], [30], client="third")
+    assert not queue_full(world, third)
+    assert len(world.core.waiting) == 4
+    world.settle()
+    assert all(world.ended[request].reason in ("stop", "length") for request in (*greedy[:2], *modest[:1]))
+
+
+def test_files_that_hold_every_place_give_way_to_a_listener() -> None:
+    world = make_world(Settings(max_waiting=2), slots=1)
+    files = [world.submit([4], [30], streaming=False) for _ in range(3)]
+    listeners = [world.submit([4], [30]) for _ in range(2)]
+    assert [queue_full(world, request) for request in files] == [False, False, True]
+    assert [queue_full(world, request) for request in listeners] == [False, True]
+
+
 def test_a_request_that_waits_beyond_its_deadline_times_out() -> None:
     world = make_world(Settings(refuse_late=False), slots=1)
     world.submit([4], [100])
