@@ -127,7 +127,7 @@ def test_who_has_no_key_that_is_known_gets_no_work(tmp_path: Path) -> None:
         eventually(lambda: no_connection in stranger.log() and no_connection in deceived.log(), 20)
         scheduler_log = group.run_dir / "scheduler.log"
         eventually(lambda: "refused a peer whose key is not known" in scheduler_log.read_text())
-        eventually(lambda: "refused a peer that has the key of another" in scheduler_log.read_text())
+        eventually(lambda: "refused a peer with the key of another one" in scheduler_log.read_text())
         streams(group.base)
         assert group.metric("shoal_kv_pages") == PAGES
         for nobody in (stranger, deceived, impostor):

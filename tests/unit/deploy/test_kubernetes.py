@@ -103,7 +103,7 @@ def test_alerts_find_the_pods_under_the_job_they_ask_for(nvidia: list[Document])
 
 
 def test_paths_that_are_asked_for_are_served(nvidia: list[Document]) -> None:
-    health = (ROOT / "gateway" / "doors" / "health.py").read_text()
+    health = (ROOT / "gateway" / "api" / "health.py").read_text()
     probes = [container(nvidia)[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")]
     assert probes == ["/livez", "/readyz", "/livez"]
     (endpoint,) = of_kind(nvidia, "PodMonitor")["spec"]["podMetricsEndpoints"]
@@ -114,7 +114,7 @@ def test_paths_that_are_asked_for_are_served(nvidia: list[Document]) -> None:
 def test_the_autoscaler_watches_a_metric_that_exists_and_this_set(nvidia: list[Document]) -> None:
     spec = of_kind(nvidia, "HorizontalPodAutoscaler")["spec"]
     (metric,) = spec["metrics"]
-    assert f'"{metric["pods"]["metric"]["name"]}"' in (ROOT / "scheduler" / "metrics.py").read_text()
+    assert f'"{metric["pods"]["metric"]["name"]}"' in (ROOT / "scheduler" / "observe" / "metrics.py").read_text()
     target = of_kind(nvidia, "StatefulSet")
     assert spec["scaleTargetRef"] == {
         "apiVersion": target["apiVersion"],
