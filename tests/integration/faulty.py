@@ -13,7 +13,7 @@ from typing import Any
 from deploy.group import serve
 
 THIS = "tests.integration.faulty"
-CALLS = {"ar_worker": "execute", "vocoder_worker": "decode"}
+CALLS = {"ar_worker": "launch", "vocoder_worker": "decode"}
 
 
 def start_group() -> int:
@@ -34,7 +34,7 @@ def run_worker(role: str) -> int:
     """The worker itself, with an executor that can break."""
     del sys.argv[1]
     fault = Path(option("--run-dir")) / f"{option('--name')}.fault"
-    executor = import_module(f"{role}.cost").CostExecutor
+    executor = import_module(f"{role}.cost_executor").CostExecutor
     genuine = getattr(executor, CALLS[role])
 
     def breaking(self: Any, *arguments: Any) -> Any:
