@@ -221,8 +221,9 @@ class Engine:
             link.peer = message.source
             self._on_ping()
         elif isinstance(body, Disowned):
-            self._on_scheduler(link, connected=False)
-            self._on_scheduler(link, connected=True)
+            if link.peer:  # else it is registering already: another hello would end that registration
+                self._on_scheduler(link, connected=False)
+                self._on_scheduler(link, connected=True)
         elif message.source != link.peer:
             return
         elif isinstance(body, Ping):

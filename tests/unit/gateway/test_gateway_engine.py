@@ -225,6 +225,20 @@ def test_sound_of_the_scheduler_that_was_lost_counts_until_the_next_one_is_asked
     run(test)
 
 
+def test_a_gateway_that_is_disowned_twice_registers_once(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with group(tmp_path) as one:
+            one.scheduler.send(Disowned())
+            one.scheduler.send(Disowned())
+            await one.scheduler.next(GatewayHello)
+            await one.welcome()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await one.scheduler.next(GatewayHello)
+
+    run(test)
+
+
 def test_streams_that_clients_hear_come_first_then_the_others_in_their_order(tmp_path: Path) -> None:
     async def test() -> None:
         async with group(tmp_path) as one:
