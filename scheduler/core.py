@@ -100,8 +100,7 @@ class Scheduler:
         """A peer is lost. Requests of a worker continue on another, or when it returns; a gateway's are cancelled."""
         if incarnation in self.ar_workers:
             self._recovery.ar_lost(incarnation, now)
-        elif incarnation in self.vocoders:
-            worker = self.vocoders[incarnation]
+        elif (worker := self.vocoders.get(incarnation)) is not None:
             self._recovery.vocoder_lost(incarnation, now)
             self.clips.fail(worker, WORKER_LOST)
         else:
@@ -134,8 +133,7 @@ class Scheduler:
 
     def resume(self, gateway: str, body: Resume, arrays: list[Array], now: float) -> None:
         """A request goes on after a fault. ``arrays``: see :class:`Resume`."""
-        known = self._registry.find(body.what.request)
-        if known is not None:
+        if (known := self._registry.find(body.what.request)) is not None:
             self._recovery.resend(known, body.received, now)
         elif body.received:
             self._recovery.adopt(Request.resumed(gateway, body, arrays, now), now)
@@ -144,8 +142,7 @@ class Scheduler:
             self._queue(Request.resumed(gateway, body, arrays, now), now)
 
     def _queue(self, request: Request, now: float) -> None:
-        failure = self._refusal(request)
-        if failure is not None:
+        if (failure := self._refusal(request)) is not None:
             self._registry.refuse(request, failure)
             return
         if len(self.waiting) >= self.settings.max_waiting and (other := self.waiting.gives_way(request)) is not None:
@@ -154,7 +151,7 @@ class Scheduler:
         self._admit(now)  # at once, so that the queue holds only those that have to wait
 
     def _refusal(self, request: Request) -> Failure | None:
-        """Why the request is not even queued; None if it is."""
+        """Reason for not queueing the request; None if it is queued."""
         if self._registry.find(request.id) is not None:
             return Failure(409, "duplicate_request", "a request with this id is under way")
         if self.draining:
@@ -273,7 +270,7 @@ class Scheduler:
         return self._pool.hanging(self.settings.hang_timeout, now)
 
     def idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Return whether nothing is under way."""
         return not (self.waiting or self.requests or self.clips) and all(worker.idle for worker in self._pool)
 
     def leaks(self) -> list[str]:

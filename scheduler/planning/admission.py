@@ -31,7 +31,7 @@ def refusal(
     vocoders: list[VocoderWorker],
     settings: Settings,
 ) -> Failure | None:
-    """Why a request that has just arrived is not queued; None if it is."""
+    """Reason for not queueing a request that has just arrived; None if it is queued."""
     positions, context = request.prompt_tokens, max(worker.context for worker in ar_workers)
     if positions + LOOK_AHEAD_POSITIONS >= context:
         message = f"text and references need {positions} of {context} positions"
@@ -91,7 +91,7 @@ def too_late(
     vocoders: list[VocoderWorker],
     settings: Settings,
 ) -> bool:
-    """Whether the request, which has a deadline, should be refused."""
+    """Return whether the request, which has a deadline, should be refused."""
     assert request.deadline is not None, "only requests with a deadline can be late"
     limit = request.deadline - now
     served = [stream.request for vocoder in vocoders for stream in vocoder.streams.values() if stream.request.streaming]
@@ -108,7 +108,7 @@ def too_late(
 
 
 def _queue_is_slow(waiting: WaitingQueue, now: float, limit: float, ar_workers: list[ArWorker]) -> bool:
-    """Whether the oldest one has waited so long that a newcomer, with more in front of it, will be late.
+    """Return whether the oldest one has waited so long that a newcomer, with more in front of it, will be late.
 
     Places come in rounds, as many at a time as there are slots. Only while too little is known of lengths.
     """

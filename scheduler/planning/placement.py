@@ -18,7 +18,7 @@ class Placement:
         self._prefix_cache = prefix_cache
 
     def able(self, request: Request) -> bool:
-        """Whether the present workers can serve the request as soon as there is room."""
+        """Return whether the present workers can serve the request as soon as there is room."""
         return not request.audio or bool(self._pool.reachable_vocoders(request.gateway))
 
     def place(self, request: Request) -> bool:

@@ -37,13 +37,13 @@ class Policy(Protocol):
     """The decisions in which the policies differ."""
 
     def may_admit(self, worker: ArWorker) -> bool:
-        """Whether the worker takes new requests now."""
+        """Return whether the worker takes new requests now."""
 
     def choose(self, worker: ArWorker, candidates: list[Sequence], situation: Situation) -> list[Sequence]:
         """Choose and order the sequences that decode in this step."""
 
     def due(self, request: Request, frames: int, vocoder: VocoderWorker, step_seconds: StepSeconds, now: float) -> bool:
-        """Whether this many unsent frames are enough for the next call. ``step_seconds``: of its AR worker."""
+        """Return whether this many unsent frames are enough for the next call. ``step_seconds``: of its AR worker."""
 
     def fill_target(self, vocoder: VocoderWorker) -> int:
         """Frames up to which a call is filled with frames that are not due yet."""
@@ -137,7 +137,7 @@ class Playback:
         return (-math.inf if sound_end is None else sound_end, request.arrived)
 
     def _sound_end(self, request: Request, now: float) -> float | None:
-        """When all sound sent to the vocoder will have been played; None before any was."""
+        """Time at which all sound sent to the vocoder will have been played; None before any was sent."""
         playback = request.playback
         on_its_way = max(0, playback.sent - playback.delivered)
         if playback.play_end is None and not on_its_way:
@@ -145,7 +145,7 @@ class Playback:
         return (now if playback.play_end is None else playback.play_end) + on_its_way * self._frame
 
     def _parking_pays(self, worker: ArWorker, needy: int, all_: int, situation: Situation) -> bool:
-        """Whether somebody in the step gains if those far ahead sit out: it is too full, or ends clearly sooner.
+        """Return whether somebody in the step gains if those far ahead sit out: it is too full, or ends clearly sooner.
 
         Requests that wait for a place don't gain: whoever could be admitted now is in this step already.
         """
@@ -159,7 +159,7 @@ class Playback:
         return shorter <= (1 - PARKING_GAIN) * worker.step_cost.predict(all_ + situation.prefill_rows, tokens)
 
     def _pages_are_scarce(self, worker: ArWorker) -> bool:
-        """Whether streams far ahead should rather end soon, and free their pages."""
+        """Return whether streams far ahead should rather end soon, and free their pages."""
         return worker.pages.available < self._settings.kv_reserve * worker.pages.size
 
     def _slack(self, sequence: Sequence, now: float) -> float:

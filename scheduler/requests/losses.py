@@ -19,5 +19,5 @@ class Losses:
         return self._count
 
     def suspect(self, progress: int) -> bool:
-        """Whether the request may be what its workers die of."""
+        """Return whether the request may be what kills its workers."""
         return self._count >= SUSPECT_AFTER and progress == self._progress

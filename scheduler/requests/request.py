@@ -11,7 +11,7 @@ from scheduler.requests.playback import Playback
 
 
 class Request:
-    """What the client asked for, and the state of its life, which the registry changes.
+    """Parameters of a request, and the state of its life, which the registry changes.
 
     ``history`` has its turns and frames, changed by results of steps and by recovery; ``playback`` its sound, changed
     by calls and credit. Its place on a worker is a :class:`scheduler.workers.ar_worker.Sequence` and a
@@ -78,12 +78,12 @@ class Request:
 
     @property
     def begun(self) -> bool:
-        """Whether the client has got anything of it, or its frames so far would be lost."""
+        """Return whether the client has received anything, or frames would be lost."""
         return self.playback.delivered > 0 or (self.frames > 0 and not self.vocode_only)
 
     @property
     def generated(self) -> bool:
-        """Whether all frames have been received."""
+        """Return whether all frames have been received."""
         return self.reason is not None
 
     @property
@@ -97,12 +97,12 @@ class Request:
 
     @property
     def kills_ar(self) -> bool:
-        """Whether the request is suspected of killing AR workers."""
+        """Return whether the request is suspected of killing AR workers."""
         return self.ar_losses.suspect(self.history.frames)
 
     @property
     def kills_vocoder(self) -> bool:
-        """Whether the request is suspected of killing vocoder workers."""
+        """Return whether the request is suspected of killing vocoder workers."""
         return self.vocoder_losses.suspect(self.playback.delivered)
 
     def finish_turn(self, now: float) -> bool:

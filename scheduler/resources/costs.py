@@ -49,7 +49,7 @@ class Lengths:
 
     @property
     def known(self) -> bool:
-        """Whether enough requests have ended, not too long ago."""
+        """Return whether enough requests have ended, not too long ago."""
         return self._weight >= LEAST_LENGTHS
 
     def at_least(self, requests: float) -> float:

@@ -113,7 +113,7 @@ class Cluster:
         heapq.heappush(self._events, (time, self._event_count, happen, payload))
 
     def totals(self) -> Totals:
-        """What has been done so far."""
+        """Return the totals up to now."""
         buffered = sum(max(0.0, listener.play_end - self.now) for listener in self.listeners)
         busy = self._gpu.ar.busy_seconds, self._gpu.vocoder.busy_seconds
         return Totals(self.now, *busy, self.steps, self.rows, self.calls, self.frames, buffered)

@@ -132,7 +132,7 @@ class ArWorker:
 
     @property
     def has_suspect(self) -> bool:
-        """Whether it serves a request that is suspected of killing its workers."""
+        """Return whether it serves a request that is suspected of killing its workers."""
         return any(sequence.request.kills_ar for sequence in self.sequences.values())
 
     @property
@@ -141,7 +141,7 @@ class ArWorker:
         return 1 if self.step_seconds.value >= LEAST_AHEAD else 2
 
     def hangs(self, timeout: float, now: float) -> bool:
-        """Whether the step at work takes far longer than it should, and at least ``timeout`` seconds."""
+        """Return whether the step at work takes far longer than it should, and at least ``timeout`` seconds."""
         if not self.in_flight:
             return False
         step = self.in_flight[0]

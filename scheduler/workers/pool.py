@@ -59,7 +59,7 @@ class WorkerPool:
             vocoder.attached.discard(gateway)
 
     def serves(self, request: Request) -> bool:
-        """Whether there is a worker of each kind that the request needs, and one with a context of its length."""
+        """Return whether the request has a worker of each kind that it needs, and one whose context is long enough."""
         fits = any(worker.context > request.prompt_tokens + LOOK_AHEAD_POSITIONS for worker in self.ar_workers.values())
         return fits and bool(self.vocoders or not request.audio)
 

@@ -79,7 +79,7 @@ class VocoderWorker:
         return {"slots": self.slots.size - self.slots.free, "unsent frames": self.unsent}
 
     def hangs(self, timeout: float, now: float) -> bool:
-        """Whether the call at work takes far longer than it should, and at least ``timeout`` seconds."""
+        """Return whether the call at work takes far longer than it should, and at least ``timeout`` seconds."""
         if not self.in_flight:
             return False
         return now - self.began > max(timeout, HANG_FACTOR * self.call_cost.predict(self.in_flight[0].frames))
@@ -90,7 +90,7 @@ class VocoderWorker:
 
     @property
     def has_suspect(self) -> bool:
-        """Whether it serves a request that is suspected of killing its workers."""
+        """Return whether it serves a request that is suspected of killing its workers."""
         return any(stream.request.kills_vocoder for stream in self.streams.values())
 
     @property
@@ -99,7 +99,7 @@ class VocoderWorker:
 
     @property
     def began(self) -> float:
-        """When the call at work began: it was sent, and the one before it answered."""
+        """Time at which the call at work began: it was sent, and the one before it answered."""
         return max(self.in_flight[0].sent, self.answered)
 
     def next_call_at(self, look_ahead: bool) -> float:
@@ -115,5 +115,5 @@ class VocoderWorker:
 
     @property
     def saturated(self) -> bool:
-        """Whether it can hardly keep up."""
+        """Return whether it can hardly keep up."""
         return self.due_share.value > SATURATED

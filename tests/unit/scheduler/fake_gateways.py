@@ -51,7 +51,7 @@ class FakeGateways:
         return self.sound.get(request, 0) + len(self.codes.get(request, []))
 
     def over(self, request: str) -> bool:
-        """Whether the gateway has all of a request."""
+        """Return whether the gateway has all of a request."""
         ended = self.ended.get(request)
         return ended is not None and (ended.failure is not None or ended.frames == self.have(request))
 

@@ -88,7 +88,7 @@ class World(FakeGateways):
         self.carry_out()
 
     def kills(self, incarnation: str, request: str) -> bool:
-        """Whether the worker is about to work on the request."""
+        """Return whether the worker is about to work on the request."""
         if incarnation in self.vocoders:
             plans = self.vocoders[incarnation].plans
             return bool(plans) and any(item.request == request for item in plans[0][0].items)
