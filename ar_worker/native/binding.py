@@ -72,12 +72,11 @@ def packed(matrix: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 def exact_type(matrices: Iterable[Tensor], known: Callable[[int], bool]) -> torch.dtype:
     """The smallest type known to the library that holds every value exactly: as a rule, the checkpoint's own."""
-    left = {dtype for dtype, number in TYPES.items() if dtype != torch.float32 and known(number)}
-    for matrix in matrices:
-        left = {dtype for dtype in left if torch.equal(matrix.to(dtype).float(), matrix)}
-        if not left:
-            return torch.float32
-    return min(left, key=TYPES.__getitem__)
+    kept = list(matrices)
+    for dtype in (torch.bfloat16, torch.float16):
+        if known(TYPES[dtype]) and all(torch.equal(matrix.to(dtype).float(), matrix) for matrix in kept):
+            return dtype
+    return torch.float32
 
 
 class NativeFrame:

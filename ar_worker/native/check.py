@@ -57,8 +57,8 @@ def differences(executor: Checked, use_native: Callable[[bool], None]) -> str | 
 
 
 def _tokens(limits: Limits) -> int:
-    """Positions of each prompt: a page and a few, where there is room."""
-    return max(1, min(limits.page_size + 3, limits.max_prefill_tokens, limits.model.max_seq_len - FRAMES))
+    """Positions of each prompt: the frames behind it go on to the next page, where there is room."""
+    return max(1, min(limits.page_size - 2, limits.max_prefill_tokens // MOST_SLOTS, limits.model.max_seq_len - FRAMES))
 
 
 def _pages(limits: Limits) -> int:
@@ -68,18 +68,15 @@ def _pages(limits: Limits) -> int:
 def _run(executor: Checked, slots: list[int]) -> tuple[Array, Tensor]:
     """Codes [frames, slots, 10], and keys and values [layers, slots, ...] of the sequences."""
     limits, tokens, pages = executor.limits, _tokens(executor.limits), _pages(executor.limits)
-    generator = np.random.default_rng(0)
-    prompts = generator.integers(0, limits.model.semantic_begin_id, (MOST_SLOTS, tokens)).astype(np.int32)
-    none, no_pages = np.zeros(0, np.int32), np.zeros((0, 3), np.int32)
-    firsts = []
-    for slot in slots:
-        prompt = np.zeros((PROMPT_ROWS, tokens), np.int32)
-        prompt[0] = prompts[slot]
-        appends = np.array([(slot, page, slot * pages + page) for page in range(pages)], np.int32)
-        plan = StepPlan(0, [], [Assign(slot, SAMPLINGS[slot])], [Prefill(slot, 0, tokens, True)])
-        firsts.append(executor.execute(plan, [prompt, none, appends]).codes)
-    steps = [np.concatenate(firsts)]
-    empty = np.zeros((PROMPT_ROWS, 0), np.int32)
+    prompts = np.zeros((PROMPT_ROWS, len(slots) * tokens), np.int32)
+    prompts[0] = np.random.default_rng(0).integers(0, limits.model.semantic_begin_id, MOST_SLOTS * tokens)[
+        : len(slots) * tokens
+    ]
+    appends = np.array([(slot, page, slot * pages + page) for slot in slots for page in range(pages)], np.int32)
+    assigned = [Assign(slot, SAMPLINGS[slot]) for slot in slots]
+    prefills = [Prefill(slot, 0, tokens, True) for slot in slots]
+    none, no_pages, empty = np.zeros(0, np.int32), np.zeros((0, 3), np.int32), prompts[:, :0]
+    steps = [executor.execute(StepPlan(0, [], assigned, prefills), [prompts, none, appends]).codes]
     for _ in range(FRAMES - 1):
         arrays = [empty, np.array(slots, np.int32), no_pages]
         steps.append(executor.execute(StepPlan(0, [], [], []), arrays).codes)
