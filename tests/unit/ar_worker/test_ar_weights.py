@@ -13,7 +13,7 @@ from ar_support import DATA, ROOT
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ar_worker.weights import DualArWeights, LayerWeights, expected_shapes, flat_name, load_weights
+from ar_worker.weights import DualArWeights, LayerWeights, expected_shapes, flat_name, load_weights, parameter_count
 from common.checkpoint import CheckpointError, ModelConfig, load_model_config
 
 CPU = torch.device("cpu")
@@ -120,6 +120,17 @@ def test_dual_ar_pickle_with_legacy_attention_loads(dual_ar: tuple[Path, ModelCo
     assert torch.equal(weights.fast[0].wqkv, values["fast_layers.0.attention.wqkv.weight"].T)
     output = values["output.weight"]
     assert torch.equal(weights.head, torch.cat([output[40:56], output[7:8]]).T)
+
+
+def test_the_published_keys_of_s2_pro_are_what_the_model_needs(tmp_path: Path) -> None:
+    """Key list and configuration of the published checkpoint, without its weights."""
+    (tmp_path / "config.json").write_text((DATA / "s2_pro_config.json").read_text())
+    config = load_model_config(tmp_path)
+    published = {
+        flat_name(name): tuple(shape) for name, shape in json.loads((DATA / "s2_pro_keys.json").read_bytes()).items()
+    }
+    assert published == expected_shapes(config)
+    assert 4_500_000_000 < parameter_count(config) < 4_600_000_000
 
 
 def test_missing_and_unexpected_keys_are_named(checkpoint: Callable[[dict[str, Tensor]], Path]) -> None:
