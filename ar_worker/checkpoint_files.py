@@ -1,4 +1,4 @@
-"""The files that hold a checkpoint's weights, opened but not read."""
+"""Opens the files of a checkpoint's weights; each tensor is read when it is asked for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Stored:
 def open_stored(directory: Path, files: ExitStack) -> tuple[Path, dict[str, Stored]]:
     """The file that names the weights (for messages) and its tensors, under their names in the file.
 
-    Looked for in this order: an index of safetensors shards, one safetensors file, one pickled state dict.
+    Searched in this order: an index of safetensors shards, one safetensors file, one pickled state dict.
 
     Raises:
         CheckpointError: there is none, or one can't be opened.

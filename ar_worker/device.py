@@ -1,7 +1,4 @@
-"""The device under the executor: how a step's input gets there, and how its output comes back.
-
-One small interface, so that the order of copies and events can be tested with a fake.
-"""
+"""The device interface: copies of inputs and outputs, events and captures, so that tests can use a fake."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ class Pending(Protocol):
 
 
 class Device(Protocol):
-    """Where steps run. ``torch`` is torch's name for it; ``depth`` as for :class:`ar_worker.executor.Executor`."""
+    """Runs the steps. ``torch``: its torch device; ``depth`` as in :class:`ar_worker.executor.Executor`."""
 
     torch: torch.device
     depth: int

@@ -71,7 +71,7 @@ class DeviceState:
     # Changes that a plan makes ---------------------------------------------------------------------------------------
 
     def changes(self, plan: StepPlan, appends: Array, put: Put) -> list[Change]:
-        """What a plan changes before its prefills and decodes, in order; ``appends`` int [n, 3] (slot, index, page)."""
+        """Changes by a plan before its prefills and decodes, in order; ``appends`` int [n, 3] (slot, index, page)."""
         changes = []
         if plan.assigned:
             changes.append(self.assign(plan.assigned, put))
@@ -119,7 +119,7 @@ class DeviceState:
         return lambda: self.table[:, _WINDOW].index_copy_(0, slots, windows)
 
     def positions(self, taken: Taken) -> Tensor:
-        """Where the rows' last frames go in their sequences, int64 [B]."""
+        """Positions of the rows' last frames in their sequences, int64 [B]."""
         return taken.counts[:, 0].clamp(max=self._positions - 1)
 
     def take(self, slots: Tensor) -> Taken:

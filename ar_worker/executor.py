@@ -32,7 +32,7 @@ class Executor(Protocol):
 
     @property
     def device(self) -> object:
-        """Where it computes; its string is torch's name for it."""
+        """The device that computes; its string is torch's name for it."""
 
     @property
     def memory_bytes(self) -> dict[str, int]:
@@ -48,7 +48,7 @@ class Executor(Protocol):
 
     @property
     def frame_path(self) -> str:
-        """How frames run: ``graph`` (CUDA graphs), ``eager`` (PyTorch), ``native`` (C++) or ``cost``."""
+        """The way frames run: ``graph`` (CUDA graphs), ``eager`` (PyTorch), ``native`` (C++) or ``cost``."""
 
     def warm_up(self) -> None:
         """Run what a first step would be slow at. Call before the first plan; leaves no trace.

@@ -1,4 +1,4 @@
-"""One frame per row: the slow step, the main token with the repetition rule, then nine codes by the fast stack."""
+"""The frame: a slow step, the main token with the repetition rule, nine codes by the fast stack, the record."""
 
 from __future__ import annotations
 

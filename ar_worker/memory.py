@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MemoryNeeds:
-    """What a worker needs beside its weights. ``graphs``: captured frames."""
+    """Memory that a worker needs beside its weights. ``graphs``: number of captured frames."""
 
     model: ModelConfig
     page_size: int

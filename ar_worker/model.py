@@ -40,7 +40,7 @@ class Stack:
         self._add_in_product = layers[0].wqkv.device.type == "cpu" and layers[0].wqkv.dtype == torch.float32
 
     def __call__(self, x: Tensor, rotation: Tensor, attend: Attend, first: Tensor | None = None) -> Tensor:
-        """x [rows, dim] through all blocks (no final norm).
+        """Run x [rows, dim] through all blocks, without the final norm.
 
         ``rotation`` complex [rows or 1, 1, head_dim / 2]. ``first``: what :meth:`project` gives for x, where that is
         known.
@@ -118,7 +118,7 @@ class DualAr:
         self._slow = Stack(config.slow, weights.slow, rows, ops)
         self._fast = Stack(config.fast, weights.fast, rows, ops)
         self.fast_projected = self._fast.project(weights.fast_embeddings)
-        """What the first block of the fast stack projects of each code, [codebook_size, heads, head_dim]."""
+        """Projection of each code by the first block of the fast stack, [codebook_size, heads, head_dim]."""
         device = weights.embeddings.device
         self.slow_rotation = rotary_table(positions, config.slow.head_dim, config.slow.rope_base, device)
         self.fast_rotation = rotary_table(config.num_codebooks, config.fast.head_dim, config.fast.rope_base, device)
@@ -138,7 +138,7 @@ class DualAr:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self.weights.embeddings.device
 
     @property
@@ -152,7 +152,7 @@ class DualAr:
         return self._slow.qk_weights, self._fast.qk_weights
 
     def embed(self, frames: Tensor) -> Tensor:
-        """frames int64 [N, 11], a token and its ten codes (zeros on text): [N, dim]."""
+        """Embed frames int64 [N, 11], a token and its ten codes (zeros on text): [N, dim]."""
         return self.ops.embed_frame(frames, self.tables)
 
     def slow(self, x: Tensor, positions: Tensor, attend: Attend) -> Tensor:
@@ -166,7 +166,7 @@ class DualAr:
         return logits, normed if self.config.norm_fastlayer_input else x
 
     def frame_attention(self, batch: int) -> FrameAttention:
-        """What the passes of the fast stack over one frame of ``batch`` rows attend by."""
+        """Attention of the fast passes over one frame of ``batch`` rows."""
         config, table = self.config.fast, self.weights.fast_embeddings
         shape = (config.n_layer, batch, 2 * config.n_kv_head, self.config.num_codebooks, config.head_dim)
         return FrameAttention(torch.empty(shape, dtype=table.dtype, device=table.device), self.ops)
@@ -185,7 +185,7 @@ class DualAr:
         return self._fast_pass(x, 1, attend, self.fast_projected.index_select(0, code))
 
     def _fast_pass(self, x: Tensor, length: int, attend: FrameAttention, first: Tensor | None = None) -> Tensor:
-        """x [B * length, dim], the next ``length`` positions of each row; ``first`` as for the stack."""
+        """Run x [B * length, dim], the next ``length`` positions of each row; ``first`` as for the stack."""
         attend.advance(length)
         rotation = self.fast_rotation[attend.positions.start : attend.positions.stop, None]
         if length > 1:

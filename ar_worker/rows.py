@@ -44,7 +44,7 @@ class RowPolicy:
         return next((size for size in FRAME_BUCKETS if size >= rows), -(-rows // FRAME_BUCKETS[-1]) * FRAME_BUCKETS[-1])
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """x [rows, in] times weight [in, out], plus bias [out]: [rows, out]."""
+        """Multiply x [rows, in] by weight [in, out] and add bias [out]: [rows, out]."""
         if self.tile is None:
             return _product(x, weight, bias)
         return torch.cat([_product(part, weight, bias) for part in x.split(self.tile)])

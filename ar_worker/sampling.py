@@ -1,4 +1,4 @@
-"""Filtering and drawing, row by row, and the noise that draws.
+"""Sampling: filter and draw, row by row, with noise from a hash.
 
 A draw takes the candidate with the largest ``log(u) / p``, where u is uniform noise: that is a sample from p.
 """
@@ -22,7 +22,7 @@ _DRAWS = 2
 
 
 class Uniforms(Protocol):
-    """Where the uniform noise of a step's rows comes from."""
+    """Source of the uniform noise of a step's rows."""
 
     def main(self, ids: Tensor) -> Tensor:
         """Noise in (0, 1) for both draws of the main token from candidates ``ids`` int64 [B, K]: [B, 2, K]."""
@@ -57,7 +57,7 @@ class FrameParams(NamedTuple):
 
 
 def ranks_needed(top_k: int) -> int:
-    """How many ranks to look at for this ``top_k``; results don't depend on the surplus."""
+    """Ranks to look at for this ``top_k``; results don't depend on the surplus."""
     return min(max(LEAST_RANKS, 1 << (top_k - 1).bit_length()), MOST_RANKS)
 
 

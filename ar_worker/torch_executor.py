@@ -144,7 +144,7 @@ class TorchExecutor:
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device that computes."""
         return self._device.torch
 
     @property

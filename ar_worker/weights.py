@@ -1,8 +1,8 @@
-"""Reading the Dual-AR weights of a checkpoint directory.
+"""Reads the Dual-AR weights of a checkpoint directory.
 
-Two families of key names are understood: the published ones (``text_model.model.*``, ``audio_decoder.*``) and the
-older flat ones (``embeddings.weight``, ``layers.N.*``, ``fast_layers.N.*``, ...). Inside, the flat names are used.
-Tensors are read one at a time and converted as they are read, so that the checkpoint is never held twice.
+Accepts two families of key names: the published ones (``text_model.model.*``, ``audio_decoder.*``) and the older flat
+ones (``embeddings.weight``, ``layers.N.*``, ``fast_layers.N.*``, ...). This module uses the flat names. Tensors are
+read and converted one at a time, so the checkpoint is never held twice.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class DualArWeights:
-    """All weights. Embeddings are [ids, dim], matrices [in, out] (quicker for few rows than [out, in]).
+    """All weights. Embeddings are [ids, dim], matrices [in, out] (faster for few rows than [out, in]).
 
-    ``head`` has only the tokens that can win: the semantic ones in order, then the end token.
+    ``head`` covers only the tokens that can be drawn: the semantic ones in order, then the end token.
     """
 
     embeddings: Tensor
@@ -80,8 +80,8 @@ def load_weights(directory: Path, config: ModelConfig, device: torch.device, dty
     """Read and check all weights of the model.
 
     Raises:
-        CheckpointError: no weights, an unreadable file, or keys missing, unexpected or of another shape than the
-            configuration says.
+        CheckpointError: no weights, an unreadable file, or keys that are missing, unexpected or of a shape that
+            contradicts the configuration.
     """
     with ExitStack() as files:
         path, raw = open_stored(directory, files)
@@ -96,7 +96,7 @@ def load_weights(directory: Path, config: ModelConfig, device: torch.device, dty
 
 
 def flat_name(name: str) -> str:
-    """The flat name of a published one; flat names stay, but for a leading ``model.``."""
+    """The flat name of a published one. Of flat names, a leading ``model.`` is removed."""
     if name.startswith("text_model."):
         return name.removeprefix("text_model.").removeprefix("model.")
     if name.startswith("audio_decoder.codebook_embeddings."):
@@ -214,7 +214,7 @@ def _complain(path: Path, what: str, names: list[str], shown: int = 5) -> None:
 
 
 def _merge_legacy_qkv(stored: dict[str, Stored]) -> dict[str, Stored]:
-    """Put separate wq, wk and wv together as wqkv, rows in that order."""
+    """Join separate wq, wk and wv to wqkv, rows in that order."""
     merged = dict(stored)
     for name in stored:
         if ".attention.wq." not in name:

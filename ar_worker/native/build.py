@@ -27,7 +27,7 @@ class BuildError(RuntimeError):
 
 
 def cache_directory() -> Path:
-    """Where libraries are kept: in the virtual environment, or else in the user's cache."""
+    """Directory of built libraries: in the virtual environment, or else in the user's cache."""
     if sys.prefix != sys.base_prefix and os.access(sys.prefix, os.W_OK):
         return Path(sys.prefix) / "shoal-native"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal-native"

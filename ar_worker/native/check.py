@@ -24,7 +24,7 @@ SAMPLINGS = (
 
 
 class Checked(Protocol):
-    """What the comparison needs of an executor."""
+    """The part of an executor that the comparison uses."""
 
     limits: Limits
     pool: Tensor

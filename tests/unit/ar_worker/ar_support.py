@@ -1,4 +1,4 @@
-"""What the AR worker's tests share: a model fed by hand, and a driver that plans steps for an executor."""
+"""Shared parts of the AR worker's tests: a model fed by hand, and a driver that plans steps for an executor."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def advance(sequence: Sequence, slot: int, rng: random.Random, whole: bool, step
 
 
 def keys_and_values(driver: Driver, slot: int, positions: int) -> torch.Tensor:
-    """What the slot has cached. Read behind the executor's back: codes alone would hide a difference of one bit."""
+    """Cached keys and values of a slot, read from the pool: codes alone would hide a difference of one bit."""
     pages = torch.tensor(driver.owned[slot])
     pool = driver.executor.pool
     return pool.unflatten(3, (-1, PAGE_SIZE))[:, :, :, pages].flatten(3, 4)[:, :, :, :positions].clone()

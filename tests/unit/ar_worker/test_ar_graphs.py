@@ -161,7 +161,7 @@ class SlowExecutor:
 
 
 class Outcome:
-    """What :class:`Answers` says."""
+    """Records the calls of :class:`Answers`."""
 
     def __init__(self) -> None:
         self.sent: list[int] = []
