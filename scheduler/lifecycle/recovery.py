@@ -25,6 +25,9 @@ from scheduler.workers.vocoder_worker import VocoderWorker
 
 MOST_RESENDS = 3  # without progress in between
 WORKER_LOST = Failure(503, "worker_lost", "the worker for this request was lost", retry_after=1)
+KILLS_WORKERS = Failure(
+    500, "worker_lost", "each worker that was at work on this request was lost"
+)  # no second attempt
 
 
 class Recovery:
@@ -53,7 +56,7 @@ class Recovery:
 
         def leave(request: Request) -> None:
             if suspects == [request]:
-                self._registry.abort(request, "error", WORKER_LOST)
+                self._registry.abort(request, "error", KILLS_WORKERS)
                 return
             self._registry.rouse(request)
             if len(suspects) != 1 and request.id in at_work:
@@ -74,7 +77,7 @@ class Recovery:
 
         def leave(request: Request) -> None:
             if suspects == [request]:
-                self._registry.abort(request, "error", WORKER_LOST)
+                self._registry.abort(request, "error", KILLS_WORKERS)
                 return
             if len(suspects) != 1 and request.id in at_work:
                 request.vocoder_losses.add(request.playback.delivered)

@@ -220,7 +220,7 @@ def test_a_request_that_kills_its_workers_ends_alone(kind: str, steps: int, budg
     assert losses == LOSSES
     failure = world.ended[poison].failure
     assert failure is not None
-    assert failure.code == "worker_lost"
+    assert (failure.status, failure.code, failure.retry_after) == (500, "worker_lost", None), "no second attempt"
     world.settle()
     for request in innocent:
         assert world.ended[request].failure is None
