@@ -17,6 +17,7 @@ from gateway.access import auth
 from gateway.api import account, codes, debug, description, health, live, openai, page, references, tts, voices, vqgan
 from gateway.errors import RequestError, SlowClientError
 from gateway.http import cors, hosts, idempotency, protocol_errors, voice_header
+from gateway.http.buffers import BODY, Holding
 from gateway.http.errors import ApiError, as_api_error, draining, from_http, no_route, wrong_method
 from gateway.http.response_stream import STARTED, break_off
 from gateway.http.settings import SETTINGS
@@ -160,7 +161,7 @@ async def _admit(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await handler(request)
     if gateway.refusing:
         raise draining()
-    with gateway.under_way():
+    with gateway.under_way(), Holding(gateway.memory) as request[BODY]:
         if request.method not in _COUNTED_METHODS:  # nor are WebSockets, whose sessions count one by one
             return await handler(request)
         async with gateway.idempotency.newest(client.name, request.headers.get(idempotency.HEADER)):

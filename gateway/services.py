@@ -17,6 +17,7 @@ from gateway.access.api_keys import ENVIRONMENT, Keys
 from gateway.checkpoint.served_model import ServedModel
 from gateway.engine.bounds import Bounds
 from gateway.engine.client import Engine
+from gateway.http.buffers import Budget
 from gateway.http.idempotency import IdempotencyKeys
 from gateway.observe.merge import Scrapes
 from gateway.observe.metrics import GatewayMetrics
@@ -67,6 +68,10 @@ class Gateway:
         self.idempotency = IdempotencyKeys()
         self.voices = Voices(config.data_path / "voices", model, engine, config.gateway, metrics)
         self.encoders = ThreadPoolExecutor(config.gateway.encoder_threads, thread_name_prefix="encoder")
+        self.memory = Budget(config.gateway.max_buffered_bytes)
+        self.disk = Budget(config.gateway.max_spool_bytes)
+        self.spool_dir = config.data_path / "spool"
+        metrics.watch_buffers(lambda: self.memory.held, lambda: self.disk.held)
         self.sockets: set[Socket] = set()  # that are open
         self.draining = False  # about to stop: not ready any more,
         self.refusing = False  # and a little later without new requests

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from aiohttp import web
 
+from gateway.http import buffers
 from gateway.http.errors import ApiError
 from gateway.http.offload import LONG_TO_DECODE, offload
 from gateway.http.settings import SETTINGS
@@ -34,7 +35,7 @@ async def read_fields(request: web.Request) -> dict[str, Any]:
         accept = ", ".join(ACCEPTED)
         message = f"content type {request.content_type} is not supported; send {accept}"
         raise ApiError(415, "unsupported_media_type", message, headers={"Accept": accept})
-    raw = await in_time(request, request.read())
+    raw = await in_time(request, buffers.read(request))
     kind = request.content_type.removeprefix("application/")
     return await offload(len(raw) > LONG_TO_DECODE, _fields, decode, raw, kind)
 

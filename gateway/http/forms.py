@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
 
 import msgspec
 from aiohttp import BodyPartReader, hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from gateway.http import buffers
 from gateway.http.body import in_time
+from gateway.http.buffers import BODY
 from gateway.http.errors import ApiError, invalid
 
 MULTIPART, URL_ENCODED = "multipart/form-data", "application/x-www-form-urlencoded"
@@ -68,8 +71,10 @@ async def read(request: web.Request, *kinds: str) -> Form:
 
 async def _url_encoded(request: web.Request) -> Form:
     form = Form({}, {})
-    for name, text in (await request.post()).items():
-        form.texts.setdefault(name, []).append(str(text))
+    charset = request.charset or "utf-8"
+    body = (await buffers.read(request)).decode(charset).rstrip()
+    for name, text in parse_qsl(body, keep_blank_values=True, encoding=charset):
+        form.texts.setdefault(name, []).append(text)
     return form
 
 
@@ -85,6 +90,7 @@ async def _multipart(request: web.Request) -> Form:
             raise ValueError("a part without a name")
         data = bytearray()
         while chunk := await part.read_chunk(CHUNK_BYTES):
+            request[BODY].grow(len(chunk))
             data += chunk
             size += len(chunk)
             if size > request.client_max_size:

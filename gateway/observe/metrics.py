@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Literal, TypeAlias, get_args
 
 from prometheus_client import CollectorRegistry
@@ -123,6 +123,9 @@ class GatewayMetrics:
     def _declare_state(self, families: Families) -> None:
         self._ready = families.gauge("shoal_ready", "1 when every process of the group is ready, else 0.")
         self.connections = families.gauge("shoal_http_connections", "Connections that are open.")
+        self._buffered = families.gauge(
+            "shoal_buffered_bytes", "Bodies of requests, and replies that are not streamed.", "place"
+        )
         self._sockets = families.gauge("shoal_websocket_connections", "WebSockets that are open.")
         self._ages = families.computed(HEARTBEAT_AGE, HEARTBEAT_AGE_HELP, "process")
         self._queues = families.computed(QUEUE_MESSAGES, QUEUE_MESSAGES_HELP, "link")
@@ -133,6 +136,11 @@ class GatewayMetrics:
         self._sockets.set_function(lambda: len(sockets))
         self._ages.values = engine.ages
         self._queues.values = engine.queues
+
+    def watch_buffers(self, memory: Callable[[], float], disk: Callable[[], float]) -> None:
+        """Export the bytes that are buffered for clients."""
+        self._buffered.labels("memory").set_function(memory)
+        self._buffered.labels("disk").set_function(disk)
 
     def cancelled(self, cause: CancelCause) -> None:
         """Count a cancelled speech request."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Protocol
 
 from aiohttp import web
 
 from gateway.audio import Pipeline
 from gateway.http import voice_header
+from gateway.http.buffers import Spool
 from gateway.http.response_stream import TRAILER, ResponseStream
 from gateway.schema.fields import SpeechRequest
 from gateway.services import ARRIVAL, GATEWAY, Gateway
 from gateway.speech import encoded_stream
-from gateway.speech.encoded_stream import EncodedStream, Piece
+from gateway.speech.encoded_stream import EncodedStream
 from gateway.speech.playout import play
 from gateway.speech.session import Session
 
@@ -103,21 +103,33 @@ async def _whole(
     gateway = request.app[GATEWAY]
     stream = await encoded_stream.start(gateway, session, wanted, "audio")
     encoded = EncodedStream(stream, pipeline, gateway.encoders, session.timeline)
-    pieces: list[Piece] = []
-    while (piece := await encoded.next()) is not None:
-        encoded.sent(piece)
-        pieces.append(piece)
-    data = [pipeline.sealed(pieces[0].data), *(piece.data for piece in pieces[1:])]
-    content = await asyncio.to_thread(b"".join, data)  # it may be long
-    gateway.metrics.count_sound(pipeline.samples / pipeline.rate, len(content))
-    ending = {"Content-Type": pipeline.media_type, TRAILER: encoded.reason, "X-Frames": str(pieces[-1].frames)}
-    response = web.StreamResponse(headers=reply_headers(gateway, wanted, pipeline.rate) | ending)
-    response.content_length = len(content)
-    stream_out = await ResponseStream.open(request, response, gateway.settings.slow_client_timeout)
-    await stream_out.send(content)
-    session.reason = encoded.reason
-    await stream_out.finish(session.reason)
+    with Spool(gateway.memory, gateway.disk, gateway.spool_dir) as rest:
+        first, frames = await _gather(encoded, rest)
+        first = pipeline.sealed(first)
+        gateway.metrics.count_sound(pipeline.samples / pipeline.rate, len(first) + rest.size)
+        ending = {"Content-Type": pipeline.media_type, TRAILER: encoded.reason, "X-Frames": str(frames)}
+        response = web.StreamResponse(headers=reply_headers(gateway, wanted, pipeline.rate) | ending)
+        response.content_length = len(first) + rest.size
+        stream_out = await ResponseStream.open(request, response, gateway.settings.slow_client_timeout)
+        await stream_out.send(first)
+        async for block in rest.blocks():
+            await stream_out.send(block)
+        session.reason = encoded.reason
+        await stream_out.finish(session.reason)
     return response
+
+
+async def _gather(encoded: EncodedStream, rest: Spool) -> tuple[bytes, int]:
+    """Read a stream to its end; returns its first piece and its frames, and writes all other pieces to ``rest``."""
+    first, frames = b"", 0
+    while (piece := await encoded.next()) is not None:
+        if frames:
+            await rest.write(piece.data)
+        else:
+            first = piece.data
+        frames = piece.frames
+        encoded.sent(piece)
+    return first, frames
 
 
 def reply_headers(gateway: Gateway, wanted: SpeechRequest, rate: int) -> dict[str, str]:
