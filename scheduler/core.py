@@ -96,12 +96,12 @@ class Scheduler:
         """Accept nothing new; when everything is done, shut down every worker."""
         self.draining = True
 
-    def peer_lost(self, incarnation: str, now: float) -> None:
-        """A peer is lost. Requests of a worker continue on another, or when it returns; a gateway's are cancelled."""
+    def peer_lost(self, incarnation: str, now: float, blame_all: bool = False) -> None:
+        """A peer is lost: its requests continue elsewhere, a gateway's are cancelled. ``blame_all``: see recovery."""
         if incarnation in self.ar_workers:
-            self._recovery.ar_lost(incarnation, now)
+            self._recovery.ar_lost(incarnation, now, blame_all)
         elif (worker := self.vocoders.get(incarnation)) is not None:
-            self._recovery.vocoder_lost(incarnation, now)
+            self._recovery.vocoder_lost(incarnation, now, blame_all)
             self.clips.fail(worker, WORKER_LOST)
         else:
             self._gateway_lost(incarnation)
@@ -255,7 +255,7 @@ class Scheduler:
 
     def _give_up(self, incarnation: str, now: float) -> None:
         """A worker has to register again: its state here is unknown."""
-        self.peer_lost(incarnation, now)
+        self.peer_lost(incarnation, now, blame_all=True)
         self._outbox.send(incarnation, Disowned())
 
     def wake_at(self) -> float | None:

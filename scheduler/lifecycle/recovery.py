@@ -47,11 +47,14 @@ class Recovery:
         self._lost: dict[str, tuple[Request, float]] = {}  # by id: the request, and when it lost its first worker
         self._unmerged: set[str] = set()  # of these: adopted, and no AR worker has been there since
 
-    def ar_lost(self, incarnation: str, now: float) -> None:
-        """Remove a lost AR worker. Its requests continue; those at rest draw their last end again, and rest again."""
+    def ar_lost(self, incarnation: str, now: float, blame_all: bool = False) -> None:
+        """Remove a lost AR worker. Its requests continue; those at rest draw their last end again, and rest again.
+
+        ``blame_all``: any of its requests may be the reason, and not only those that it was at work on.
+        """
         worker = self._pool.lose_ar(incarnation)
         requests = [sequence.request for sequence in worker.sequences.values()]
-        at_work = worker.at_work()
+        at_work = set(worker.sequences) if blame_all else worker.at_work()
         suspects = [request for request in requests if request.kills_ar and request.id in at_work]
 
         def leave(request: Request) -> None:
@@ -68,11 +71,11 @@ class Recovery:
 
         self._for_each(requests, leave)
 
-    def vocoder_lost(self, incarnation: str, now: float) -> None:
-        """Remove a lost vocoder worker. Its requests continue."""
+    def vocoder_lost(self, incarnation: str, now: float, blame_all: bool = False) -> None:
+        """Remove a lost vocoder worker. Its requests continue. ``blame_all``: as in :meth:`ar_lost`."""
         worker = self._pool.lose_vocoder(incarnation)
         requests = [stream.request for stream in worker.streams.values()]
-        at_work = worker.at_work()
+        at_work = set(worker.streams) if blame_all else worker.at_work()
         suspects = [request for request in requests if request.kills_vocoder and request.id in at_work]
 
         def leave(request: Request) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from common.config import Scheduler as Settings
+from scheduler.planning.calls import CallPlanner
 from scheduler.planning.placement import Placement
 from scheduler.planning.policy import Playback
+from scheduler.planning.steps import StepPlanner
 from scheduler.requests.request import Request
+from scheduler.workers.ar_worker import ArWorker
+from scheduler.workers.vocoder_worker import VocoderWorker
 from tests.unit.scheduler.poison import PLACES, PoisonError, poison
 from tests.unit.scheduler.world import World
 
@@ -82,6 +86,37 @@ def test_an_exception_that_no_request_explains_has_the_worker_start_over(monkeyp
     monkeypatch.setattr(Playback, "fill_target", fail)
     world.settle()
     assert not failures
+    for request in requests:
+        assert world.ended[request].failure is None
+        world.check_ended(request)
+    world.check_idle()
+
+
+@pytest.mark.parametrize("planner", [StepPlanner, CallPlanner])
+def test_a_request_with_which_planning_always_fails_is_found_and_ends_alone(
+    planner: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No single decision names it: the planner fails while the worker has it, whatever else it has."""
+    world = make_world()
+    requests = [world.submit([9], [30 + n]) for n in range(3)]
+    for _ in range(8):
+        world.step()
+        world.call()
+    poisoned, plan = world.submit([9], [30]), planner.plan  # type: ignore[attr-defined]
+
+    def fail(self: object, worker: ArWorker | VocoderWorker, now: float) -> object:
+        places = worker.sequences if isinstance(worker, ArWorker) else worker.streams
+        if poisoned in places:
+            raise PoisonError
+        return plan(self, worker, now)
+
+    monkeypatch.setattr(planner, "plan", fail)
+    for _ in range(20):
+        world.settle()
+        world.carry_out()
+    failure = world.ended[poisoned].failure
+    assert failure is not None
+    assert failure.code == "worker_lost"
     for request in requests:
         assert world.ended[request].failure is None
         world.check_ended(request)
