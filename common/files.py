@@ -1,9 +1,10 @@
-"""Atomic writing of files."""
+"""Atomic writing of files, and private directories."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -21,3 +22,15 @@ def write_atomically(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):  # the error at hand says more
             os.unlink(name)
         raise
+
+
+def make_private(directory: Path) -> None:
+    """Create a directory, or take it from others if it is this user's: its sockets command the group.
+
+    Raises:
+        OSError: it can't be created.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = directory.stat()
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & 0o077:
+        directory.chmod(0o700)

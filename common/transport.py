@@ -101,11 +101,11 @@ def load_curve_keys(config: Config, name: str) -> CurveKeys | None:
 def _check_hosts(config: Config) -> None:
     scheduler = config.transport.scheduler.removeprefix(TCP).rpartition(":")[0]
     for name, host in (("transport.scheduler", scheduler), ("transport.audio_host", config.transport.audio_host)):
-        if host and not config.transport.keys and not _is_loopback(host):
+        if host and not config.transport.keys and not is_loopback(host):
             raise ConfigError(f"{name}: {host} is reached over the network: transport.keys must name a key directory")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -19,8 +19,8 @@ from pathlib import Path
 from common import config as configuration
 from common.checkpoint import CheckpointError, load_codec_config, load_generation_config, load_model_config
 from common.config import Config, ConfigError, worker_names
-from common.files import write_atomically
-from common.transport import audio_endpoint, load_curve_keys
+from common.files import make_private, write_atomically
+from common.transport import audio_endpoint, is_loopback, load_curve_keys
 from common.weight_files import check_weight_files
 from deploy.group import mps, ports, prometheus
 from deploy.group.mps import MpsError
@@ -86,7 +86,7 @@ def check(config: Config) -> None:
     load_generation_config(config.model_dir)
     if "torch" in (config.ar_worker.executor, config.vocoder_worker.executor):
         check_weight_files(config.model_dir)
-    config.run_path.mkdir(parents=True, exist_ok=True)
+    make_private(config.run_path)
     config.data_path.mkdir(parents=True, exist_ok=True)
     for name, _ in worker_names(config):
         audio_endpoint(config, name)
@@ -113,6 +113,19 @@ def _listening(config: Config) -> list[tuple[str, str, int]]:
     if transport.audio_host:
         addresses.append(("transport.audio_host", transport.audio_host, 0))
     return addresses
+
+
+def exposures(config: Config) -> list[str]:
+    """Return warnings about addresses that others can reach without an API key."""
+    settings, warnings = config.gateway, []
+    if not is_loopback(settings.host) and not settings.api_keys_file and not os.environ.get("SHOAL_API_KEYS"):
+        warnings.append(
+            f"everyone who reaches {settings.host} may use this server, and add and delete voices: there are no API "
+            "keys (gateway.api_keys_file)"
+        )
+    if not is_loopback(settings.admin_host):
+        warnings.append(f"everyone who reaches gateway.admin_host {settings.admin_host} sees metrics and requests")
+    return warnings
 
 
 ADDRESS_FILES = ("gateway.address", "gateway.admin_address", "targets.json")
@@ -233,6 +246,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "deploy/run_all.
 def run(config: Config) -> int:
     """Run a group until asked to stop; returns the exit status."""
     print(f"shoal: starting; logs are in {config.run_path}", file=sys.stderr, flush=True)
+    for warning in exposures(config):
+        print(f"shoal: warning: {warning}", file=sys.stderr, flush=True)
     group = Group(config)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, group.stop)

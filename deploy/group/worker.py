@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from common import config as configuration
 from common.checkpoint import CheckpointError, load_codec_config, load_model_config
 from common.config import ROOT, Config, ConfigError
+from common.files import make_private
 from common.transport import load_curve_keys
 from common.weight_files import check_weight_files
 from deploy.group import serve
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str], program: str = "shoal worker") -> int:
         settings = config.ar_worker if role == "ar_worker" else config.vocoder_worker
         if settings.executor == "torch":
             check_weight_files(config.model_dir)
-        config.run_path.mkdir(parents=True, exist_ok=True)
+        make_private(config.run_path)
     except (ConfigError, CheckpointError, OSError) as error:
         print(f"shoal: {error}", file=sys.stderr)
         return 2

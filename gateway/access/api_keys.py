@@ -16,6 +16,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import stat
 import time
 import tomllib
 from pathlib import Path
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 
 ENVIRONMENT = "SHOAL_API_KEYS"
 CHECK_SECONDS = 1.0
+OTHERS = stat.S_IWGRP | stat.S_IRWXO  # permissions that a keys file should not give; a group may read it
 
 T = TypeVar("T")
 Stamp: TypeAlias = tuple[int, int, int]
@@ -127,6 +129,8 @@ def _from_environment(value: str) -> list[_Key]:
 
 
 def _from_file(file: Path) -> list[_Key]:
+    if file.exists() and file.stat().st_mode & OTHERS:
+        log.warning("others may read or change the keys: chmod 600 %s", file)
     try:
         values = tomllib.loads(file.read_text())
     except (OSError, ValueError) as error:

@@ -6,6 +6,7 @@ Times are seconds of the monotonic clock, which the scheduler's records share.
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,7 @@ from gateway.observe.trace_context import TraceContext
 MAX_CHUNKS = 512  # of one request, that are kept; the others are counted
 
 RECORDING = "recording"
+_SALT = os.urandom(16)  # of this process, so that hashes can't be compared with those of guessed names
 
 
 class ChunkRecord(Struct):
@@ -165,6 +167,6 @@ class Timelines:
 
 
 def voice_hash(voices: Iterable[str]) -> str:
-    """Hash voice ids, so that voices can be told apart without their names; "" for none."""
+    """Hash voice ids, so that voices can be told apart without their names; "" for none. Holds until a restart."""
     names = ",".join(voices)
-    return hashlib.sha256(names.encode()).hexdigest()[:12] if names else ""
+    return hashlib.blake2b(names.encode(), digest_size=6, key=_SALT).hexdigest() if names else ""

@@ -73,7 +73,8 @@ def _defaults() -> list[str]:
     return [
         "mode http",
         "log global",
-        "option httplog",
+        # As of "option httplog", without the query of the URL: a WebSocket may carry its API key there.
+        'log-format "%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %B %tsc %ac/%fc/%bc/%sc/%rc %sq/%bq %HM %HP"',
         "option dontlognull",
         "option forwardfor",
         "option http-no-delay",  # sound is passed on as it comes

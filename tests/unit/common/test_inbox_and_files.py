@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from common.files import write_atomically
+from common.files import make_private, write_atomically
 from common.inbox import Inbox, InboxFullError
 
 
@@ -65,3 +67,17 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("mode", [None, 0o777, 0o755, 0o750, 0o700])
+def test_a_private_directory_is_its_owners_only_whatever_the_umask(tmp_path: Path, mode: int | None) -> None:
+    directory = tmp_path / "run" / "shoal"
+    if mode is not None:
+        directory.mkdir(parents=True)
+        directory.chmod(mode)
+    umask = os.umask(0)
+    try:
+        make_private(directory)
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700

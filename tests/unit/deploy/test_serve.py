@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from common.config import resolve
 from deploy.group import serve
 
 
@@ -33,3 +34,24 @@ def test_an_address_of_another_machine_is_an_error_before_the_start(
     directories = ["--run-dir", str(tmp_path / "run"), "--data-dir", str(tmp_path / "data")]
     assert serve.main([*directories, "--host", "192.0.2.1", "--port", "0"]) == 2
     assert "nobody can listen at 192.0.2.1:0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "environment", "warnings"),
+    [
+        ([], "", 0),
+        (["gateway.host=localhost"], "", 0),
+        (["gateway.host=0.0.0.0"], "", 1),
+        (["gateway.host=::"], "", 1),
+        (["gateway.host=192.168.1.2"], "", 1),
+        (["gateway.host=0.0.0.0", "gateway.api_keys_file=keys.toml"], "", 0),
+        (["gateway.host=0.0.0.0"], "anna=secret", 0),
+        (["gateway.admin_host=0.0.0.0"], "", 1),
+        (["gateway.host=0.0.0.0", "gateway.admin_host=0.0.0.0"], "", 2),
+    ],
+)
+def test_what_is_open_to_the_network_without_keys_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, settings: list[str], environment: str, warnings: int
+) -> None:
+    monkeypatch.setenv("SHOAL_API_KEYS", environment)
+    assert len(serve.exposures(resolve(overrides=settings))) == warnings

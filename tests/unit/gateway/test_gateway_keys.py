@@ -18,6 +18,7 @@ from gateway.access import api_keys as module
 from gateway.access.api_keys import ENVIRONMENT, Keys
 from gateway.access.auth import guarded
 from gateway.observe.metrics import GatewayMetrics
+from gateway.observe.timeline import voice_hash
 
 FILE = """
 [[key]]
@@ -263,3 +264,23 @@ def test_an_environment_that_cannot_be_used_is_refused_without_telling_its_secre
 def test_a_missing_file_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no\.toml"):
         Keys(tmp_path / "no.toml", "", GatewayMetrics(CollectorRegistry()))
+
+
+@pytest.mark.parametrize(
+    ("mode", "warned"), [(0o600, False), (0o640, False), (0o644, True), (0o660, True), (0o604, True)]
+)
+def test_a_keys_file_that_others_may_read_or_change_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, warned: bool
+) -> None:
+    file = Path(write(tmp_path / "keys.toml"))
+    file.chmod(mode)
+    Keys(file, "", GatewayMetrics(CollectorRegistry()))
+    assert ("chmod 600" in caplog.text) == warned
+
+
+def test_voices_in_timelines_can_not_be_guessed_by_their_hash() -> None:
+    assert voice_hash(["anna"]) == voice_hash(["anna"]) != voice_hash(["bert"])
+    assert len(voice_hash(["anna"])) == 12
+    assert voice_hash(["anna"]) != hashlib.sha256(b"anna").hexdigest()[:12]
+    assert voice_hash(["anna"]) != hashlib.blake2b(b"anna", digest_size=6).hexdigest()
+    assert voice_hash([]) == ""
