@@ -180,10 +180,11 @@ def test_a_process_that_was_killed_is_seen_to_have_been_started_again(observed: 
 
 def test_prometheus_finds_a_gateway_that_comes_back_at_another_port(now: Observed) -> None:
     def address() -> str:
-        return (now.run_dir / "gateway.address").read_text()
+        return (now.run_dir / "gateway.admin_address").read_text()
 
+    before = address()
     now.kill("gateway")
-    eventually(lambda: address() != now.address, 30.0)
+    eventually(lambda: address() != before, 30.0)
     eventually(lambda: now.query(f'up{{job="shoal", instance="{address()}"}}') == [1], 6 * SCRAPE_SECONDS)
 
 
