@@ -110,13 +110,19 @@ class RequestRegistry:
 
     def expire(self, now: float) -> None:
         """End requests that have waited too long for a place or for more text."""
-        for request in self.waiting:
-            if request.deadline is not None and now >= request.deadline:
-                failure = Failure(503, "deadline_exceeded", "no place became free in time", retry_after=2)
-                self.abort(request, "timeout", failure)
-        for request in list(self._resting.values()):
+        for request in (*self.waiting, *self._resting.values()):
+            try:
+                self._expire(request, now)
+            except Exception:
+                self.fail(request)
+
+    def _expire(self, request: Request, now: float) -> None:
+        if request.resting_since is not None:
             if now >= self._rest_ends(request):
                 self.finish(request, "timeout")
+        elif request.deadline is not None and now >= request.deadline:
+            failure = Failure(503, "deadline_exceeded", "no place became free in time", retry_after=2)
+            self.abort(request, "timeout", failure)
 
     def expiries(self) -> list[float]:
         """Times at which :meth:`expire` may have something to do."""

@@ -71,8 +71,11 @@ class VocoderWorker:
     def release(self, stream: Stream) -> None:
         """End a stream and release its slot."""
         del self.streams[stream.request.id]
-        self.unsent -= stream.request.unsent
         self.slots.release(stream.lease)
+        try:
+            self.unsent -= stream.request.unsent
+        except Exception:  # the request ends since something is wrong with it: count the others
+            self.unsent = sum(other.request.unsent for other in self.streams.values())
 
     def held(self) -> dict[str, int]:
         """Resources held by requests, by kind."""

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from scheduler.requests.request import Request
 
-PLACES = ["history.prompt", "history.codes", "history.append", "playback.play_end", "playback.deliver"]
+PLACES = ["history.prompt", "history.codes", "history.append", "playback.play_end", "playback.deliver", "playback.sent"]
 
 
 class PoisonError(Exception):
