@@ -42,7 +42,7 @@ def fold_heads(q: Tensor, blocks: int, kv_heads: int) -> Tensor:
     """[blocks * M, heads, head_dim] to [blocks, kv_heads, M * heads / kv_heads, head_dim], by the kv head they use."""
     rows, heads, head_dim = q.shape
     if rows == blocks:
-        return q.unflatten(1, (kv_heads, -1))
+        return q.view(rows, kv_heads, heads // kv_heads, head_dim)
     q = q.view(blocks, rows // blocks, kv_heads, heads // kv_heads, head_dim)
     return q.transpose(1, 2).reshape(blocks, kv_heads, -1, head_dim)
 

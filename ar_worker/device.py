@@ -107,6 +107,7 @@ class CudaDevice:
 
     def __init__(self, device: torch.device) -> None:
         self.torch = device
+        torch.cuda.set_device(device)  # streams and events of this thread are the device's
         self._copies, self._captures = torch.cuda.Stream(device), torch.cuda.Stream(device)
         self._pool = torch.cuda.graph_pool_handle()
 

@@ -82,7 +82,7 @@ def qk_norm_rope(qkv: Tensor, kv_heads: int, norm: HeadNorm) -> None:
     if norm.weight is not None:
         torch.mul(normalized(qk.float(), norm.eps), norm.weight, out=qk)
     wide = qk.float()  # of an fp32 tensor: itself
-    torch.view_as_complex(wide.unflatten(-1, (-1, 2))).mul_(norm.rotation)
+    torch.view_as_complex(wide.view(*wide.shape[:2], -1, 2)).mul_(norm.rotation)
     if wide is not qk:
         qk.copy_(wide)
 
@@ -121,7 +121,11 @@ def fast_attention(qkv: Tensor, norm: HeadNorm, kv: Tensor, start: int) -> Tenso
     batch, kv_heads = kv.shape[0], kv.shape[1] // 2
     length, heads = qkv.shape[0] // batch, qkv.shape[1] - 2 * kv_heads
     qk_norm_rope(qkv, kv_heads, norm)
-    kv[:, :, start : start + length] = qkv[:, heads:].unflatten(0, (batch, length)).transpose(1, 2)
+    written = qkv.narrow(1, heads, 2 * kv_heads)
+    if length > 1:
+        kv.narrow(2, start, length).copy_(written.unflatten(0, (batch, length)).transpose(1, 2))
+    else:
+        kv.select(2, start).copy_(written)
     keys, values = kv.narrow(2, 0, start + length).chunk(2, 1)
     mask = None
     if length > 1:

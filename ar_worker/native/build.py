@@ -13,10 +13,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("frame.cpp")
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-pthread", "-fPIC", "-shared")
+FLAGS = ("-std=c++17", "-O3", "-pthread", "-fPIC", "-shared")
+FOR_PROCESSOR = (("-march=native",), ("-mcpu=native",), ())
+"""Flags for the processor at hand, tried in this order: not every compiler knows each of them."""
 TIMEOUT = 60.0  # seconds
 
 log = logging.getLogger(__name__)
@@ -65,7 +68,8 @@ def library(directory: Path | None = None) -> Path:
 def _key(compiler: str) -> str:
     """A hash of everything that decides what the library contains and where it runs."""
     version = subprocess.run([compiler, "--version"], capture_output=True, timeout=TIMEOUT, check=False).stdout
-    parts = [SOURCE.read_bytes(), " ".join(FLAGS).encode(), version, processor().encode()]
+    flags = " ".join([*FLAGS, *(flag for flags in FOR_PROCESSOR for flag in flags)])
+    parts = [SOURCE.read_bytes(), flags.encode(), version, processor().encode()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
@@ -84,14 +88,20 @@ def _build(compiler: str, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as directory:
         made = Path(directory) / path.name
-        command = [compiler, *FLAGS, str(SOURCE), "-o", str(made)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-        except subprocess.TimeoutExpired:
-            raise BuildError(f"{compiler} took longer than {TIMEOUT:.0f} s") from None
-        if done.returncode != 0:
-            raise BuildError(f"{compiler} failed: {done.stderr.strip()[-500:]}")
+        failures = [_compile(compiler, flags, made) for flags in FOR_PROCESSOR if not made.exists()]
+        if not made.exists():
+            raise BuildError(f"{compiler} failed: {failures[0]}")
         made.replace(path)
+
+
+def _compile(compiler: str, flags: Sequence[str], made: Path) -> str:
+    """Compile to ``made``; what the compiler says where it fails."""
+    command = [compiler, *FLAGS, *flags, str(SOURCE), "-o", str(made)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"{compiler} took longer than {TIMEOUT:.0f} s") from None
+    return done.stderr.strip()[-500:]
 
 
 def main() -> int:

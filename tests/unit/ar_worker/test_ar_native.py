@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -229,3 +230,30 @@ def test_rounded_weights_give_the_codes_of_the_same_weights_in_fp32(dtype: torch
     assert (native_of(executors[1]).weight_type == torch.float32) == (dtype == torch.float32)
     eager, native = (Driver(one, list(range(64))).generate(prompt, SAMPLING, 10)[0] for one in executors)
     assert eager.tolist() == native.tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="builds for x86-64")
+@pytest.mark.parametrize("target", ["haswell", "x86-64"])
+def test_older_processors_get_the_same_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+    """AVX2 without AVX-512, and neither."""
+    monkeypatch.setattr(build, "FOR_PROCESSOR", ((f"-march={target}",),))
+    monkeypatch.setattr(build, "cache_directory", lambda: tmp_path)
+    prompt = np.ones((11, 20), int)
+    executors = [TorchExecutor(CHECKPOINTS["mini"], settings(native=native)) for native in (False, True)]
+    assert executors[1].frame_path == "native"
+    eager, native = (Driver(one, list(range(64))).generate(prompt, SAMPLING, 20)[0] for one in executors)
+    assert eager.tolist() == native.tolist()
+
+
+def test_a_compiler_that_knows_no_native_target_builds_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "plain"
+    compiler.write_text(
+        '#!/bin/sh\ncase "$*" in *=native*) echo no such target >&2; exit 1;; esac\n'
+        'for output; do :; done\ntouch "$output"\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    assert build.library(tmp_path / "cache").exists()
