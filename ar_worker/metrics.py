@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from ar_worker.executor import Executor
+from ar_worker.kernels.calls import totals
 from common.metrics import QUEUE_MESSAGES, QUEUE_MESSAGES_HELP, Families
 
 
@@ -18,4 +19,10 @@ class ArMetrics:
             memory.labels(use).set(amount)
         path = self.families.gauge("shoal_ar_frame_path", "1 for the way in which frames run.", "path")
         path.labels(executor.frame_path).set(1)
+        kernels = self.families.computed(
+            "shoal_ar_kernel_calls",
+            "Calls of functions that have kernels, by what served them; a captured call counts once.",
+            "path",
+        )
+        kernels.values = totals
         self.queues = self.families.computed(QUEUE_MESSAGES, QUEUE_MESSAGES_HELP, "link")

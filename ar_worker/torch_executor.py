@@ -18,6 +18,7 @@ from ar_worker.device import Device, Pending, choose_device
 from ar_worker.device_state import Change, DeviceState
 from ar_worker.executor import StepOutput
 from ar_worker.graphs import GRAPH_RANKS, FrameGraphs
+from ar_worker.kernels.choose import choose_ops
 from ar_worker.memory import MemoryNeeds, choose_pages
 from ar_worker.model import DualAr
 from ar_worker.native.binding import NativeFrame
@@ -102,7 +103,7 @@ class TorchExecutor:
         log.info("type of the weights", extra={"dtype": str(dtype), "reason": why})
         self._rows = RowPolicy.choose(where, settings.threads, settings.deterministic, dtype)
         weights = load_weights(directory, config, where, dtype)
-        ops = ops or EAGER
+        ops = ops or choose_ops(where)
         graphs = settings.graphs and ops is not EAGER
         pages = self._pages(settings, config, dtype, len(self._rows.buckets(settings.slots)) if graphs else 0)
         self.limits = Limits(settings.slots, pages, settings.page_size, settings.max_prefill_tokens, config)

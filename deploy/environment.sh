@@ -31,6 +31,10 @@ ensure_environment() {
     local pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
     if ! has_cuda_torch "$venv/bin/python"; then "${pip[@]}" -c "$lock" -r "$root/requirements-torch.lock"; fi
     "${pip[@]}" --no-deps -r "$lock"
+    # Tests of kernels need Triton; a CUDA build of torch has brought its own.
+    if [ "$1" = requirements-test.lock ] && [ "$(uname -s)" = Linux ] && ! has_cuda_torch "$venv/bin/python"; then
+        "${pip[@]}" --no-deps -r "$root/requirements-triton.lock"
+    fi
     echo "$1 $stamp" >>"$venv/shoal-locks"
     (cd "$root" && "$venv/bin/python" -m ar_worker.native.build) >&2  # a few seconds; without a compiler nothing
 }
