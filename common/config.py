@@ -6,6 +6,7 @@ every process reads that file, so that all have the same configuration.
 
 from __future__ import annotations
 
+import ipaddress
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -76,6 +77,7 @@ class Gateway(Section, frozen=True):
     api_keys_file: str = ""  # TOML file, relative to the root of the project; "": none
     open_listings: bool = True  # models and voices can be listed without an API key
     cors_origins: list[str] = []  # origins whose web pages may use the API; "*": any
+    trusted_proxies: list[str] = []  # addresses or networks whose Forwarded or X-Forwarded-For names the client
     allowed_hosts: list[str] = []  # host names by which clients reach the server, beside local ones; "*": any
     openai_voices: dict[str, str] = {}  # aliases of voices in OpenAI's API; "": the default voice
     fish_voices: dict[str, str] = field(  # aliases in Fish's API, for clients with a default of their own (LiveKit)
@@ -91,6 +93,13 @@ class Gateway(Section, frozen=True):
     )  # accepted names
     drain_grace: Seconds = 0.0  # after a signal, while load balancers notice, new requests are still accepted
     drain_timeout: Seconds = 60.0  # then, for the streams under way to finish
+
+    def __post_init__(self) -> None:
+        for network in self.trusted_proxies:
+            try:
+                ipaddress.ip_network(network, strict=False)
+            except ValueError as error:
+                raise ValueError(f"trusted_proxies: {error}") from None
 
 
 class Scheduler(Section, frozen=True):

@@ -26,7 +26,9 @@ class Server:
         self._gateway = gateway
         server_logger.addFilter(MalformedRequests())
         keepalive, first = settings.keepalive_timeout, settings.first_request_timeout
-        bounds = Bounds(settings.max_connections, settings.max_connections_per_address, first)
+        bounds = Bounds(
+            settings.max_connections, settings.max_connections_per_address, first, tuple(settings.trusted_proxies)
+        )
         probe = partial(health.probe, gateway)
         self._clients = Listener(make_app(gateway), bounds, probe, keepalive)
         own = Bounds(OPERATORS_CONNECTIONS, OPERATORS_CONNECTIONS, first)

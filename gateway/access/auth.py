@@ -7,6 +7,7 @@ from aiohttp import web
 from gateway.access.accounts import ALL_SCOPES, Client, Scope
 from gateway.access.api_keys import Keys
 from gateway.http.errors import ApiError
+from gateway.http.proxies import client_address
 from gateway.http.settings import SETTINGS
 
 COMPAT = "/compat"  # the same routes again, under the prefix Fish's cloud has for OpenAI's clients
@@ -62,7 +63,7 @@ def authenticate(request: web.Request) -> Client:
     """
     keys = request.app[KEYS]
     if not keys.required:
-        return Client(request.remote or "", ALL_SCOPES)
+        return Client(client_address(request), ALL_SCOPES)
     key = _key(request)
     account = keys.find(key) if key else None
     if account is not None:
@@ -70,7 +71,7 @@ def authenticate(request: web.Request) -> Client:
         return account
     listing = request.method == "GET" and route_of(request).removeprefix(COMPAT) in LISTINGS
     if listing and request.app[SETTINGS].open_listings:
-        return Client(request.remote or "", frozenset())
+        return Client(client_address(request), frozenset())
     problem = "is not a key of this server" if key else "is required: Authorization: Bearer KEY"
     raise ApiError(401, "invalid_api_key", f"API key: {problem}", headers={"WWW-Authenticate": "Bearer"})
 

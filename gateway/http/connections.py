@@ -16,6 +16,7 @@ from aiohttp import web
 
 from gateway.http.connection import Connection
 from gateway.http.errors import ApiError
+from gateway.http.proxies import is_trusted
 
 OTHER_FILES = 256  # that the process may have open
 MAX_REFUSALS = 128  # at a time; beyond, the oldest is cut off
@@ -36,11 +37,15 @@ def allow_files(connections: int) -> None:
 
 
 class Bounds(NamedTuple):
-    """Bounds of a listener: connections in all and from one address, and seconds for the first request of each."""
+    """Bounds of a listener: connections in all and from one address, and seconds for the first request of each.
+
+    ``proxies``: addresses and networks without a bound of their own.
+    """
 
     connections: int
     per_address: int
     first_request: float
+    proxies: tuple[str, ...] = ()
 
 
 class Connections:
@@ -62,7 +67,8 @@ class Connections:
         """Return the protocol for a connection from an address."""
         if len(self) >= self._bounds.connections:
             return self._refuse(f"{self._bounds.connections} connections are open")
-        if self._addresses[address] >= self._bounds.per_address:
+        many = self._addresses[address] >= self._bounds.per_address
+        if many and not is_trusted(address, self._bounds.proxies):
             return self._refuse(f"{self._bounds.per_address} connections from {address} are open")
         self._addresses[address] += 1
         seconds = self._bounds.first_request
