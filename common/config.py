@@ -43,9 +43,9 @@ class Model(Section, frozen=True):
 class Gateway(Section, frozen=True):
     """The HTTP server."""
 
-    host: str = "127.0.0.1"
+    host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8080  # 0: any free port
-    admin_host: str = "127.0.0.1"  # address for operators: health, metrics and debugging, without API keys
+    admin_host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"  # for operators, without API keys
     admin_port: Annotated[int, Meta(ge=0, le=65535)] = 0  # 0: any free port, see gateway.admin_address in run_dir
     nice: Annotated[int, Meta(ge=0, le=19)] = 5  # when CPU time is scarce, scheduler and workers take precedence
     max_text_length: Positive = 20_000  # characters
@@ -274,6 +274,10 @@ class Config(Section, frozen=True):
     @property
     def data_path(self) -> Path:
         return (ROOT / self.data_dir).resolve()
+
+    @property
+    def voices_path(self) -> Path:
+        return self.data_path / "voices"
 
     @property
     def run_path(self) -> Path:

@@ -1,4 +1,4 @@
-"""Atomic writing of files, and private directories."""
+"""Atomic writing of files, and checked directories."""
 
 from __future__ import annotations
 
@@ -22,6 +22,20 @@ def write_atomically(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):  # the error at hand says more
             os.unlink(name)
         raise
+
+
+def make_writable(directory: Path) -> None:
+    """Create a directory where there is none, and check that files can be written there.
+
+    Raises:
+        OSError: naming the directory.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise OSError(f"{directory} can't be written to ({error.strerror})") from None
 
 
 def make_private(directory: Path) -> None:

@@ -66,7 +66,7 @@ class Gateway:
         self.timelines = Timelines(config.debug.requests)
         self.keys = _keys(config, metrics)
         self.idempotency = IdempotencyKeys()
-        self.voices = Voices(config.data_path / "voices", model, engine, config.gateway, metrics)
+        self.voices = Voices(config.voices_path, model, engine, config.gateway, metrics)
         self.encoders = ThreadPoolExecutor(config.gateway.encoder_threads, thread_name_prefix="encoder")
         self.memory = Budget(config.gateway.max_buffered_bytes)
         self.disk = Budget(config.gateway.max_spool_bytes)

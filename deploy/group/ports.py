@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import socket
 
+ALL_ADDRESSES = "::"  # of both families
+
 
 def objection(host: str, port: int) -> str | None:
-    """Return the system's reason why an address can't be bound; None if it can. ``host`` "": all addresses."""
+    """Return the system's reason why an address can't be bound; None if it can."""
     try:
-        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, _, _, address in addresses:
             with socket.socket(family, kind) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
                 if family == socket.AF_INET6:
-                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, host != ALL_ADDRESSES)
                 probe.bind(address)
     except OSError as error:
         return error.strerror or str(error)

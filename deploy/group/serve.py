@@ -19,7 +19,7 @@ from pathlib import Path
 from common import config as configuration
 from common.checkpoint import CheckpointError, load_codec_config, load_generation_config, load_model_config
 from common.config import Config, ConfigError, worker_names
-from common.files import make_private, write_atomically
+from common.files import make_private, make_writable, write_atomically
 from common.transport import audio_endpoint, is_loopback, load_curve_keys
 from common.weight_files import check_weight_files
 from deploy.group import mps, ports, prometheus
@@ -87,7 +87,8 @@ def check(config: Config) -> None:
     if "torch" in (config.ar_worker.executor, config.vocoder_worker.executor):
         check_weight_files(config.model_dir)
     make_private(config.run_path)
-    config.data_path.mkdir(parents=True, exist_ok=True)
+    for directory in (config.data_path, config.voices_path):
+        make_writable(directory)
     for name, _ in worker_names(config):
         audio_endpoint(config, name)
     for name, _ in processes(config):
@@ -156,6 +157,7 @@ class Group:
         """Stop the group in order; at once the second time."""
         if not self._stopping:
             self._stopping = True
+            _say_safely("stopping: running requests are finished first; once more to stop at once")
             self._supervisor.terminate()
         else:
             self._kill()
@@ -215,6 +217,12 @@ def _alive(pid_file: Path) -> bool:
     return True
 
 
+def _say_safely(text: str) -> None:
+    """Print from a signal handler, where a buffered stream may be in the middle of a write."""
+    with contextlib.suppress(OSError):
+        os.write(sys.stderr.fileno(), f"shoal: {text}\n".encode())
+
+
 def _children(pid: int) -> list[int]:
     """Return the children of a process, where the system tells them (Linux)."""
     try:
@@ -261,7 +269,9 @@ def run(config: Config) -> int:
         group.stop()
         group.wait()
         return 1
-    return group.wait()
+    status = group.wait()
+    print("shoal: stopped" if status == 0 else "shoal: the group has ended by itself", file=sys.stderr, flush=True)
+    return status
 
 
 if __name__ == "__main__":

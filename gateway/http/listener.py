@@ -34,13 +34,13 @@ class Listener:
         return 0 if self._connections is None else len(self._connections)
 
     async def start(self, host: str, port: int) -> None:
-        """Bind and serve.
+        """Bind and serve; "::" stands for all addresses of both families.
 
         Raises:
             OSError: the address can't be bound.
         """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=host == "::")
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # accepted sockets inherit it
         listener.setblocking(False)
         await self._runner.setup()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.config import resolve
-from deploy.group import serve
+from deploy.group import ports, serve
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,29 @@ def test_what_is_open_to_the_network_without_keys_is_warned_of(
 ) -> None:
     monkeypatch.setenv("SHOAL_API_KEYS", environment)
     assert len(serve.exposures(resolve(overrides=settings))) == warnings
+
+
+@pytest.mark.parametrize("in_the_way", ["data", "data/voices"])
+def test_a_data_directory_that_cannot_be_written_to_is_an_error_before_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], in_the_way: str
+) -> None:
+    path = tmp_path / in_the_way
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    directories = ["--run-dir", str(tmp_path / "run"), "--data-dir", str(tmp_path / "data")]
+    assert serve.main([*directories, "--port", "0"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{path} can't be written to" in line
+
+
+@pytest.mark.parametrize("setting", ["gateway.host", "gateway.admin_host"])
+def test_an_empty_host_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str) -> None:
+    assert serve.main(["--run-dir", str(tmp_path), "--port", "0", "--set", f"{setting}="]) == 2
+    assert setting in capsys.readouterr().err
+
+
+def test_all_addresses_are_taken_if_one_of_either_family_is() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        assert ports.objection("::", other.getsockname()[1])
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as other:
+        assert ports.objection("::", other.getsockname()[1])
