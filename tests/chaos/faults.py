@@ -115,7 +115,7 @@ class Injector:
             urllib.request.urlopen(
                 urllib.request.Request(f"{self._group.base}/v1/tts", body, headers), None, BACK_SECONDS
             )
-        assert caught.value.code == 503
+        assert json.load(caught.value)["error"]["code"] == "worker_lost"
 
     def fill_disk(self) -> None:
         """For a moment the gateway can't write files, as far as it can tell because there is no room."""
