@@ -130,13 +130,14 @@ def test_the_pool_is_resident_only_as_far_as_it_is_used() -> None:
     assert resident() - before < 200 << 20
 
 
-def test_a_sequence_with_nan_leaves_nothing_in_the_pages_that_others_use_again() -> None:
+@pytest.mark.parametrize("native", [False, True])
+def test_a_sequence_with_nan_leaves_nothing_in_the_pages_that_others_use_again(native: bool) -> None:
     """A broken weight makes NaN of one token; the next sequence over the same pages has the codes of ever."""
     prompt = np.zeros((11, 24), int)
     prompt[0] = np.arange(24) % 7
-    clean = TorchExecutor(DATA / "checkpoint_tiny", settings())
+    clean = TorchExecutor(DATA / "checkpoint_tiny", settings(native=native))
     want, _ = Driver(clean, list(range(64))).generate(prompt, GREEDY, 12)
-    executor = TorchExecutor(DATA / "checkpoint_tiny", settings())
+    executor = TorchExecutor(DATA / "checkpoint_tiny", settings(native=native))
     executor._model.weights.embeddings[9] = torch.nan
     driver, poisoned = Driver(executor, list(range(64))), np.full((11, 60), 9)
     poisoned[1:] = 0
