@@ -1,1 +1,1 @@
-"""The vocoder worker: codes to sound with kept state, and reference audio to codes."""
+"""The vocoder worker: decodes code frames to audio chunk by chunk, with state per stream, and encodes clips."""

@@ -17,7 +17,7 @@ log = logging.getLogger("vocoder_worker")
 
 
 def make_executor(config: Config) -> Executor:
-    """The executor that the configuration names; only that of torch imports torch."""
+    """Build the configured executor. torch is imported only if it is needed."""
     settings = config.vocoder_worker
     if settings.executor == "cost":
         return CostExecutor(load_codec_config(config.model_dir), settings.slots, settings.cost)

@@ -1,4 +1,4 @@
-"""The two halves of the codec: codes to sound, and sound to codes. Both are causal and stream.
+"""The codec: a decoder from codes to audio and an encoder from audio to codes, both causal and streaming.
 
 The module trees carry the parameter names of the published ``codec.pth`` (weight norm folded), each half its own.
 
@@ -38,7 +38,7 @@ def _transformer(config: CodecConfig, stack: WindowTransformerConfig) -> WindowT
 
 
 class Codebook(nn.Module):
-    """A codebook and the projection of its rows to the latent."""
+    """A codebook, with the projection of its rows to the latent space."""
 
     def __init__(self, size: int, dim: int, latent_dim: int) -> None:
         super().__init__()
@@ -46,12 +46,12 @@ class Codebook(nn.Module):
         self.out_proj = nn.Conv1d(dim, latent_dim, 1)
 
     def projected(self) -> Tensor:
-        """Every row, projected. [size, latent_dim]"""
+        """Return all rows, projected: [size, latent_dim]."""
         return F.linear(self.codebook.weight, self.out_proj.weight.squeeze(2), self.out_proj.bias)
 
 
 class Codebooks(nn.Module):
-    """Some codebooks of equal size."""
+    """Several codebooks of equal size."""
 
     def __init__(self, config: CodecConfig, sizes: list[int]) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Codebooks(nn.Module):
 
 
 class Dequantizer(nn.Module):
-    """Codes to the decoder's input, four steps per frame (the product of the downsampling factors)."""
+    """Turns codes into the decoder's input, four steps per frame (the product of the downsampling factors)."""
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
@@ -76,19 +76,19 @@ class Dequantizer(nn.Module):
         )
 
     def table(self) -> Tensor:
-        """The projected rows of all codebooks, one below the other. [sum of sizes, latent_dim]"""
+        """Return the projected rows of all codebooks, stacked: [sum of sizes, latent_dim]."""
         codebooks = [*self.semantic_quantizer.quantizers, *self.quantizer.quantizers]
         return torch.cat([codebook.projected() for codebook in codebooks])
 
 
 def _decoder_stage(in_channels: int, out_channels: int, rate: int) -> Stage:
-    """Upsampling by ``rate``, then three residual units."""
+    """Decoder stage: upsampling by ``rate``, then three residual units."""
     upsampling = CausalConvTranspose1d(in_channels, out_channels, 2 * rate, rate)
     return Stage(Snake(in_channels), upsampling, *residual_units(out_channels))
 
 
 class WaveDecoder(nn.Module):
-    """Latent to sound within -1 and 1. [B, latent_dim, T] to [B, 1, T * product of the rates]"""
+    """Turns the latent into audio within [-1, 1]: [B, latent_dim, T] to [B, 1, T * product of the rates]."""
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class WaveDecoder(nn.Module):
 
 
 class CodecDecoder(nn.Module):
-    """Codes to sound. Call :meth:`tabulate` once the weights are there."""
+    """Decodes codes to audio. Call :meth:`tabulate` once after the weights are loaded."""
 
     table: Tensor  # float32 [sum of codebook sizes, latent_dim]
 
@@ -115,22 +115,22 @@ class CodecDecoder(nn.Module):
         self._first_row = np.cumsum(sizes) - sizes
 
     def tabulate(self) -> None:
-        """Project all rows of the codebooks beforehand: looking codes up is then one sum of table rows."""
+        """Project all codebook rows in advance, so that a lookup is one sum of table rows."""
         self.register_buffer("table", self.quantizer.table(), persistent=False)
         del self.quantizer.semantic_quantizer, self.quantizer.quantizer
 
     def table_rows(self, codes: Array) -> Array:
-        """Rows of the table for codes [..., 10] as sampled; a code outside its codebook is clamped. int64 [..., 10]"""
+        """Return the table rows, int64 [..., 10], of sampled codes [..., 10]. Codes out of range are clamped."""
         rows: Array = np.clip(codes, 0, self._last_code) + self._first_row
         return rows
 
     def latent(self, rows: Tensor) -> Tensor:
-        """Sum of the projected codebook rows. int64 [B, F, 10] to float32 [B, latent_dim, F]"""
+        """Sum projected codebook rows: int64 [B, F, 10] to float32 [B, latent_dim, F]."""
         summed = F.embedding_bag(rows.flatten(0, 1), self.table, mode="sum")
         return summed.unflatten(0, rows.shape[:2]).transpose(1, 2)
 
     def forward(self, rows: Tensor, batch: StreamBatch) -> Tensor:
-        """Sound of table rows int64 [B, F, 10]: float32 [B, F * hop]."""
+        """Decode table rows int64 [B, F, 10] to audio float32 [B, F * hop]."""
         features = self.quantizer.post_module(self.latent(rows), batch)
         sound: Tensor = self.decoder(self.quantizer.upsample(features, batch), batch)
         return sound.squeeze(1)
@@ -140,7 +140,7 @@ class CodecDecoder(nn.Module):
 
 
 def _encoder_stage(config: CodecConfig, index: int) -> Stage:
-    """Three residual units, then downsampling; the last stage ends in a transformer, if the codec has one there."""
+    """Encoder stage: three residual units, then downsampling. The last stage may end in a transformer."""
     channels, rate = config.encoder_dim << index, config.encoder_rates[index]
     layers: list[nn.Module] = [
         *residual_units(channels),
@@ -153,7 +153,7 @@ def _encoder_stage(config: CodecConfig, index: int) -> Stage:
 
 
 def _wave_encoder(config: CodecConfig) -> Stage:
-    """Sound to latent. [B, 1, n] to [B, latent_dim, n / product of the rates]"""
+    """Turns audio into the latent: [B, 1, n] to [B, latent_dim, n / product of the rates]."""
     stages = len(config.encoder_rates)
     width = config.encoder_dim << stages
     return Stage(
@@ -165,7 +165,7 @@ def _wave_encoder(config: CodecConfig) -> Stage:
 
 
 def _residual_quantizer(config: CodecConfig, sizes: list[int]) -> ResidualVectorQuantize:
-    """DAC's residual vector quantizer with plain convolutions in place of weight-normed ones."""
+    """Residual vector quantizer of DAC, with plain convolutions in place of weight-normed ones."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # dac uses torch's older weight norm
         quantizer = ResidualVectorQuantize(config.latent_dim, len(sizes), sizes[0], config.quantizer.codebook_dim)
@@ -176,7 +176,7 @@ def _residual_quantizer(config: CodecConfig, sizes: list[int]) -> ResidualVector
 
 
 class Quantizer(nn.Module):
-    """Latent to codes. [B, latent_dim, T] to int64 [B, 10, T / product of the downsampling factors]"""
+    """Quantizes the latent: [B, latent_dim, T] to int64 [B, 10, T / product of the downsampling factors]."""
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class Quantizer(nn.Module):
         self.quantizer = _residual_quantizer(config, config.codebook_sizes[1:])
 
     def nearest_codes(self, z: Tensor) -> Tensor:
-        """The semantic code, then nine codes of what it leaves. float32 [B, latent_dim, F] to int64 [B, 10, F]"""
+        """Return the semantic code, then nine codes of its residual: float32 [B, latent_dim, F] to int64 [B, 10, F]."""
         semantic, first, *_ = self.semantic_quantizer(z)
         _, rest, *_ = self.quantizer(z - semantic)
         return torch.cat([first, rest], 1)
@@ -202,7 +202,7 @@ class Quantizer(nn.Module):
 
 
 class CodecEncoder(nn.Module):
-    """Sound float32 [B, 1, F * hop] to codes int64 [B, 10, F]."""
+    """Encodes audio float32 [B, 1, F * hop] to codes int64 [B, 10, F]."""
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A cost-model executor: it takes the time that a formula says, and makes a deterministic tone of the codes.
+"""Cost-model executor: takes as long as a formula says and turns codes into a deterministic tone.
 
 For tests and load tests of everything around the codec. A frame of sound depends on its own codes and number alone, so
 the joined stream does not depend on how it was cut.
@@ -25,7 +25,7 @@ PITCHES = FIRST_CODES + SECOND_CODES - 1
 
 
 class CostEncodeJob:
-    """Codes made from the loudness of each frame, a span per call's base cost."""
+    """Encoding that derives codes from the loudness of each frame; each span takes the base cost of a call."""
 
     def __init__(self, samples: Array, hop: int, device: CostDevice, span_seconds: float) -> None:
         padded = np.pad(samples, (0, -len(samples) % hop)).reshape(-1, hop)
@@ -40,12 +40,12 @@ class CostEncodeJob:
 
     @property
     def codes(self) -> Array:
-        """int16 [10, frames]."""
+        """Codes so far, int16 [10, frames]."""
         return np.tile(self._levels[: self._done] % 64, (10, 1))
 
 
 class CostExecutor:
-    """See :class:`vocoder_worker.executor.Executor`. A call costs its base and so much per frame."""
+    """An executor whose calls take a base cost and a cost per frame. See :class:`vocoder_worker.executor.Executor`."""
 
     device = "none"
     weight_bytes = 0
@@ -60,10 +60,10 @@ class CostExecutor:
         self._tones = (0.25 * np.sin(2 * np.pi * pitches * seconds)).astype(np.float32)  # [pitches, hop]
 
     def warm_up(self) -> None:
-        """Nothing to warm."""
+        """Do nothing: there is nothing to warm up."""
 
     def decode(self, items: Sequence[DecodeItem], codes: Array) -> DecodeOutput:
-        """A quiet tone per frame, of a pitch given by its first two codes."""
+        """Return one quiet tone per frame, whose pitch is given by the first two codes."""
         began = time.monotonic()
         duration = self._model.call_seconds(len(codes))
         tones = self._tones[codes[:, 0] % FIRST_CODES + codes[:, 1] % SECOND_CODES].reshape(-1)

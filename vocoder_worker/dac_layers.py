@@ -1,4 +1,4 @@
-"""The two layers of descript-audio-codec that Shoal builds on, imported without the rest of that package.
+"""Imports two layers of descript-audio-codec without the rest of that package.
 
 ``dac/__init__`` and ``dac/nn/__init__`` import the training half (descript-audiotools, which isn't installed). The
 modules ``dac.nn.layers`` and ``dac.nn.quantize`` need neither: here they are imported under packages that were found
@@ -13,7 +13,7 @@ import warnings
 
 
 def _place_bare_package(name: str) -> None:
-    """Put package ``name`` into ``sys.modules`` with its path, but without running its ``__init__``."""
+    """Register package ``name`` in ``sys.modules`` without running its ``__init__``."""
     if name in sys.modules:
         return
     spec = importlib.util.find_spec(name)

@@ -12,13 +12,13 @@ from vocoder_worker.streaming import StreamState
 
 
 class TorchEncodeJob:
-    """The encoding of one clip; its state is its own, so that jobs and decode calls may alternate freely.
+    """One clip's encoding. Its state is separate, so jobs and decode calls may alternate freely.
 
     The encoder is causal, so spans with kept state give the codes of the whole clip at once.
     """
 
     def __init__(self, encoder: CodecEncoder, samples: Array, hop: int, span: int, device: torch.device) -> None:
-        """``span`` is how many frames of ``hop`` samples one :meth:`advance` encodes at most."""
+        """``span``: the most frames of ``hop`` samples that one :meth:`advance` encodes."""
         if samples.ndim != 1 or not len(samples):
             raise ValueError(f"a clip is float32 [samples], at least one, not {samples.shape}")
         self._frames = -(-len(samples) // hop)
@@ -32,7 +32,7 @@ class TorchEncodeJob:
 
     @torch.inference_mode()
     def advance(self) -> bool:
-        """Encode the next span; true once the clip is encoded."""
+        """Encode the next span and return whether the whole clip is encoded."""
         end = min(self._done + self._span, self._frames)
         if end > self._done:
             sound = torch.from_numpy(self._sound[self._done : end].reshape(1, 1, -1)).to(self._device)
@@ -43,5 +43,5 @@ class TorchEncodeJob:
 
     @property
     def codes(self) -> Array:
-        """Codes so far, int16 [10, frames]."""
+        """Return the codes so far, int16 [10, frames]."""
         return self._codes[:, : self._done]

@@ -1,4 +1,4 @@
-"""Share of the vocoder's time that belongs to the encoding of reference clips."""
+"""Reserves a share of the vocoder's time for encoding reference clips."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ SHARE = 0.1
 
 
 class EncodeShare:
-    """Decides when a clip's next span takes precedence over decode calls that wait.
+    """Decides when a clip's next span takes precedence over waiting decode calls.
 
     Decode calls earn time for the clip, and each span of it spends what it took.
     """
@@ -16,7 +16,7 @@ class EncodeShare:
         self._span = 0.0  # seconds that the newest span took
 
     def start(self) -> None:
-        """A clip begins: time earned before it came doesn't count."""
+        """Note that a clip begins: time earned before does not count."""
         self._earned = 0.0
 
     def decoded(self, seconds: float) -> None:
@@ -28,5 +28,5 @@ class EncodeShare:
 
     @property
     def due(self) -> bool:
-        """Whether a span of the usual length is paid for."""
+        """Return whether enough time has been earned for a span of the usual length."""
         return self._earned > 0.0 and self._earned >= self._span

@@ -1,4 +1,4 @@
-"""What the vocoder worker asks of an executor: something that runs decode calls and encode jobs, one at a time."""
+"""The executor interface: runs decode calls and encode jobs, one at a time."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ class DecodeOutput(NamedTuple):
 
 
 class EncodeJob(Protocol):
-    """The encoding of one clip in bounded spans, between which decode calls may run."""
+    """Encoding of one clip in bounded spans, between which decode calls may run."""
 
     def advance(self) -> bool:
-        """Encode the next span; true once the clip is encoded."""
+        """Encode the next span and return whether the whole clip is encoded."""
         ...
 
     @property
     def codes(self) -> Array:
-        """Codes so far, int16 [10, frames]."""
+        """Return the codes so far, int16 [10, frames]."""
         ...
 
 
 class Executor(Protocol):
-    """Streaming decode with a state per slot, and encoding."""
+    """Decodes streams, with state per slot, and encodes clips."""
 
     @property
     def sample_rate(self) -> int:
-        """Hz of all sound."""
+        """Sample rate of all audio in Hz."""
         ...
 
     @property
@@ -48,7 +48,7 @@ class Executor(Protocol):
 
     @property
     def device(self) -> object:
-        """Where it computes; its string is torch's name for it."""
+        """Device of the computation; its string is torch's name for it."""
         ...
 
     @property
@@ -58,11 +58,11 @@ class Executor(Protocol):
     def state_bytes(self) -> int: ...
 
     def warm_up(self) -> None:
-        """Run each kind of call once, so that the first request doesn't pay for it. All slots are reset."""
+        """Run each kind of call once, so that the first request does not pay for its set-up. Resets all slots."""
         ...
 
     def decode(self, items: Sequence[DecodeItem], codes: Array) -> DecodeOutput:
-        """Turn codes int16 [sum of frames, 10], item after item, into sound.
+        """Decode codes int16 [sum of frames, 10], concatenated item by item, to audio.
 
         An item with ``reset`` begins a stream in its slot; one without goes on where the slot's stream was.
 
@@ -72,7 +72,7 @@ class Executor(Protocol):
         ...
 
     def start_encode(self, samples: Array) -> EncodeJob:
-        """Begin to encode a clip, float32 [samples] at the codec's rate; its last frame is padded with silence.
+        """Begin to encode a clip, float32 [samples] at the codec's rate. The last frame is padded with silence.
 
         Raises:
             ValueError: the clip is empty or has more than one dimension.

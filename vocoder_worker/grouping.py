@@ -1,4 +1,4 @@
-"""How the items of a call are cut into batches: similar lengths together, memory bounded."""
+"""Cuts the items of a call into batches of similar lengths and bounded memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Piece(NamedTuple):
-    """Frames ``first`` to ``first + frames - 1`` of item number ``item``."""
+    """A part of an item: ``frames`` frames from frame ``first`` on."""
 
     item: int
     first: int
@@ -15,13 +15,13 @@ class Piece(NamedTuple):
 
 
 def _rounds(frames: Sequence[int], limit: int) -> Iterator[list[Piece]]:
-    """Pieces of at most ``limit`` frames; round r has the r-th piece of each item that has so many."""
+    """Cut items into pieces of at most ``limit`` frames; round r has the r-th piece of each long enough item."""
     for first in range(0, max(frames, default=0), limit):
         yield [Piece(item, first, min(limit, n - first)) for item, n in enumerate(frames) if n > first]
 
 
 def _groups(pieces: list[Piece], limit: int) -> Iterator[list[Piece]]:
-    """Groups in which no piece is shorter than half the longest and rows times longest stays within ``limit``."""
+    """Group pieces so that none is shorter than half the longest and rows times the longest stay within ``limit``."""
     group: list[Piece] = []
     for piece in sorted(pieces, key=lambda piece: -piece.frames):
         if group and (2 * piece.frames < group[0].frames or (len(group) + 1) * group[0].frames > limit):

@@ -1,4 +1,4 @@
-"""Causal building blocks of the codec. Parameter names are those of the published codec, weight norm folded.
+"""Causal building blocks of the codec, with the published parameter names and weight norm folded.
 
 Shapes: B rows, C channels, T steps; sound and features are [B, C, T].
 """
@@ -14,7 +14,7 @@ from vocoder_worker.streaming import CausalLayer, StreamBatch
 
 
 class Snake(Snake1d):
-    """x + sin²(αx) / (α + 1e-9), the activation of DAC, with its parameter and its formula.
+    """Snake activation of DAC: x + sin²(αx) / (α + 1e-9).
 
     Computed in place on one temporary. The scripted form makes five, and takes twice as long on a CPU.
     """
@@ -25,7 +25,7 @@ class Snake(Snake1d):
 
 
 class CausalConv1d(CausalLayer):
-    """Convolution that sees no later step. [B, in, T] to [B, out, T / stride]; T must be a multiple of the stride."""
+    """Causal convolution: [B, in, T] to [B, out, T / stride]; T must be a multiple of the stride."""
 
     time_dim = 2
 
@@ -42,9 +42,10 @@ class CausalConv1d(CausalLayer):
 
 
 class CausalConvTranspose1d(CausalLayer):
-    """Transposed convolution cut on the right: step t writes from t * stride on. [B, in, T] to [B, out, T * stride]
+    """Causal transposed convolution, trimmed on the right: [B, in, T] to [B, out, T * stride].
 
-    The state is the inputs that still reach into the next chunk, not the partial outputs: nothing is added twice.
+    Step t affects only outputs from t * stride on. The state is the inputs that still reach into the next chunk, not
+    the partial outputs: nothing is added twice.
     """
 
     time_dim = 2
@@ -62,7 +63,7 @@ class CausalConvTranspose1d(CausalLayer):
 
 
 class Chain(nn.ModuleList):
-    """Layers one after another; those that stream get the batch."""
+    """Runs layers in sequence; streaming layers also get the batch of streams."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__(layers)
@@ -74,7 +75,7 @@ class Chain(nn.ModuleList):
 
 
 class Stage(nn.Module):
-    """A chain under the name ``block``, as the published parameter names have it."""
+    """A chain under the name ``block``, as in the published parameter names."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
@@ -86,7 +87,7 @@ class Stage(nn.Module):
 
 
 class ResidualUnit(nn.Module):
-    """x + conv1(snake(conv7(snake(x)))), the wider convolution dilated."""
+    """Residual unit: x + conv1(snake(conv7(snake(x)))), where conv7 is dilated."""
 
     def __init__(self, channels: int, dilation: int) -> None:
         super().__init__()
@@ -103,7 +104,7 @@ def residual_units(channels: int) -> list[ResidualUnit]:
 
 
 class ConvNeXtBlock(nn.Module):
-    """x + γ · MLP(LayerNorm(depthwise causal conv(x))), the MLP over channels."""
+    """ConvNeXt block: x + γ · MLP(LayerNorm(depthwise causal conv(x))), with the MLP over channels."""
 
     def __init__(self, channels: int, mlp_ratio: int) -> None:
         super().__init__()

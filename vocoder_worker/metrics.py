@@ -1,4 +1,4 @@
-"""The vocoder worker's metrics."""
+"""Metrics of the vocoder worker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vocoder_worker.executor import Executor
 
 
 class VocoderMetrics:
-    """What only this process knows; its calls are counted by the scheduler."""
+    """Metrics that only this process can take; the scheduler counts the calls."""
 
     def __init__(self, registry: CollectorRegistry, executor: Executor) -> None:
         self.families = Families(registry)

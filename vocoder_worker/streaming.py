@@ -1,4 +1,4 @@
-"""State of causal layers, kept outside the layers: one tensor per layer, one row per stream.
+"""Streaming state of causal layers, kept outside the layers: one tensor per layer, one row per stream.
 
 A causal layer needs the last steps of its input again when the next chunk comes. Those steps are its state, and zeros
 are the state of a stream that hasn't begun, since every causal layer of the codec pads its input with zeros on the
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 
 class CausalLayer(nn.Module):
-    """A layer with state: the last steps of what it passes to :meth:`StreamBatch.extend`.
+    """A layer with state: the last steps that it passed to :meth:`StreamBatch.extend`.
 
     ``state_shape`` is the state of one stream; ``time_dim`` is where a batch, whose rows come first, has its steps.
     """
@@ -30,7 +30,7 @@ class CausalLayer(nn.Module):
 
 
 class StreamState:
-    """State of ``slots`` streams for every causal layer inside ``stack``, all zero at first."""
+    """State of ``slots`` streams for each causal layer inside ``stack``, initially zero."""
 
     def __init__(self, stack: nn.Module, slots: int, device: torch.device) -> None:
         self.tensors = {
@@ -46,7 +46,7 @@ class StreamState:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
     def reset(self, slots: Sequence[int]) -> None:
-        """Put these slots back to the zero state."""
+        """Reset these slots to the zero state."""
         if not slots:
             return
         rows = torch.tensor(slots, device=self.device)
@@ -55,7 +55,7 @@ class StreamState:
         self.positions[list(slots)] = 0
 
     def batch(self, slots: Sequence[int], frames: Sequence[int]) -> StreamBatch:
-        """Begin a call in which the stream of ``slots[b]`` gets ``frames[b]`` new frames. Slots must differ."""
+        """Begin a call in which the stream in ``slots[b]`` gets ``frames[b]`` new frames. Slots must be distinct."""
         rows = np.array([slots, frames, self.positions[list(slots)]])
         self.positions[list(slots)] += rows[1]
         return StreamBatch(self.tensors, torch.from_numpy(rows).to(self.device), list(frames))
@@ -71,7 +71,7 @@ class StreamBatch:
         self.width = max(frames)
 
     def extend(self, layer: CausalLayer, x: Tensor) -> Tensor:
-        """Put a layer's state before its new steps ``x``, and keep the end of each row as the layer's next state.
+        """Prepend a layer's state to its new steps ``x``, and keep the end of each row as the next state.
 
         Returns:
             ``x`` with L more steps on its left.
@@ -86,7 +86,7 @@ class StreamBatch:
         return joined
 
     def _tail(self, joined: Tensor, length: int, dim: int) -> Tensor:
-        """The ``length`` steps that end at each row's own last valid step."""
+        """Return the ``length`` steps up to each row's own last valid step."""
         steps = joined.shape[dim] - length
         if self._uniform:
             return joined.narrow(dim, steps, length)
@@ -97,5 +97,5 @@ class StreamBatch:
         return torch.take_along_dim(joined, index.view(shape), dim)
 
     def starts(self, steps: int) -> Tensor:
-        """The absolute position of each row's first new step, where the batch has ``steps`` steps. int64 [B]"""
+        """Return the absolute position of each row's first new step, int64 [B], for a batch of ``steps`` steps."""
         return self._positions * (steps // self.width)

@@ -1,4 +1,4 @@
-"""The executor that runs the codec with torch, on a CPU or a CUDA device."""
+"""Executor that runs the codec with torch, on the CPU or a CUDA device."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _device(name: str) -> torch.device:
 
 
 def _use_full_precision() -> None:
-    """fp32 means fp32: no TF32 in convolutions and products, which would break the equality of chunks and whole."""
+    """Turn TF32 off in convolutions and products: with it, chunks would not equal the whole."""
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
 
@@ -78,7 +78,7 @@ class TorchExecutor:
         return self._state.nbytes
 
     def warm_up(self) -> None:
-        """Run calls of common sizes, so that the first request doesn't pay for their set-up. All slots are reset."""
+        """Run calls of common sizes, so that the first request does not pay for their set-up. Resets all slots."""
         for frames in (1, 2, 4, 8):
             codes = np.zeros((frames, NUM_CODEBOOKS), np.int16)
             self.decode([DecodeItem("", "", slot=0, first=0, frames=frames, reset=True)], codes)
@@ -124,7 +124,7 @@ class TorchExecutor:
             raise ValueError(f"codes are {codes.shape}, not {(total, NUM_CODEBOOKS)}")
 
     def _run(self, slots: list[int], spans: list[Array]) -> list[Array]:
-        """One pass through the codec: table rows int64 [frames, 10] of each slot to its sound."""
+        """Run one batch through the codec: table rows int64 [frames, 10] of each slot to its audio."""
         batch = self._state.batch(slots, [len(span) for span in spans])
         padded = np.zeros((len(spans), batch.width, NUM_CODEBOOKS), np.int64)
         for row, span in zip(padded, spans, strict=True):

@@ -1,4 +1,4 @@
-"""The causal window transformer of the codec.
+"""Causal transformer of the codec, with a sliding attention window.
 
 Pre-norm blocks with layer scale, interleaved rotary embedding at absolute positions, and a window of W positions, the
 query's own included. State of a block: the keys (already rotated) and values of the last W - 1 positions.
@@ -19,14 +19,14 @@ from vocoder_worker.streaming import CausalLayer, StreamBatch
 
 
 class Span(NamedTuple):
-    """What the blocks of one call share: the rotation of each new step, and which keys it sees."""
+    """Shared by all blocks of a call: the rotation of each new step, and the mask of the keys that it sees."""
 
     rotation: Tensor  # complex64 [B, T, 1, 1, D / 2]
     mask: Tensor  # float32 [B, 1, T, K], 0 or -inf
 
 
 def rotation(positions: Tensor, head_dim: int, base: float) -> Tensor:
-    """cos + i sin of position / base^(2j / D), both rounded to bf16 as the published model was trained.
+    """Return cos + i sin of position / base^(2j / D), rounded to bf16 as in the training of the published model.
 
     Computed for the positions at hand: a stream has no last position, and a table would have. [..., D / 2]
     """
@@ -36,7 +36,7 @@ def rotation(positions: Tensor, head_dim: int, base: float) -> Tensor:
 
 
 def window_mask(starts: Tensor, steps: int, window: int) -> Tensor:
-    """Which keys each new step sees. Key k stands at position start - (W - 1) + k; those below 0 don't exist."""
+    """Return the mask of keys seen by each new step. Key k is at position start - (W - 1) + k; none is below 0."""
     keys = torch.arange(window - 1 + steps, device=starts.device)
     queries = torch.arange(steps, device=starts.device)[:, None]
     in_window = (keys >= queries) & (keys < queries + window)
@@ -45,7 +45,7 @@ def window_mask(starts: Tensor, steps: int, window: int) -> Tensor:
 
 
 class Attention(CausalLayer):
-    """Multi-head attention over the window. [B, T, dim] to [B, T, dim]"""
+    """Multi-head attention over the window: [B, T, dim] to [B, T, dim]."""
 
     time_dim = 1
 
@@ -68,7 +68,7 @@ class Attention(CausalLayer):
 
 
 class FeedForward(nn.Module):
-    """SwiGLU: w2(silu(w1 x) · w3 x)."""
+    """SwiGLU feed-forward: w2(silu(w1 x) · w3 x)."""
 
     def __init__(self, dim: int, intermediate_size: int) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class FeedForward(nn.Module):
 
 
 class LayerScale(nn.Module):
-    """The learned factor per channel of a residual branch."""
+    """Learned factor per channel of a residual branch."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class TransformerBlock(nn.Module):
 
 
 class WindowTransformer(nn.Module):
-    """A stack of blocks and a last norm. [B, dim, T] to [B, dim, T]"""
+    """Stack of blocks with a final norm: [B, dim, T] to [B, dim, T]."""
 
     def __init__(self, config: WindowTransformerConfig, rope_base: float, norm_eps: float) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Weights of the codec from a checkpoint directory: ``codec.pth`` as it is published, or ``codec.safetensors``.
+"""Loads the codec's weights from a checkpoint directory: ``codec.safetensors``, or ``codec.pth`` as published.
 
 Both hold the same names. Weight norm is stored in two spellings and folded here: w = v · g / ‖v‖, the norm over all
 dimensions but the first. All weights become float32.
@@ -32,13 +32,17 @@ _WEIGHT_NORM_PART = re.compile(r"\.parametrizations\.weight\.original[01]$|\.wei
 
 
 class StoredWeights(NamedTuple):
-    """The tensors of a codec file, as they are in it."""
+    """Tensors of a codec file, unchanged."""
 
     path: Path
     tensors: dict[str, Tensor]
 
     def take(self, name: str, shape: torch.Size) -> Tensor:
-        """A weight in float32, its weight norm folded. Missing or misshapen: :class:`CheckpointError`."""
+        """Return a weight in float32, with its weight norm folded.
+
+        Raises:
+            CheckpointError: it is missing or misshapen.
+        """
         for gain, direction in _WEIGHT_NORMS:
             prefix = name.removesuffix(".weight")
             if prefix + gain in self.tensors or prefix + direction in self.tensors:
@@ -73,7 +77,7 @@ def read_weights(directory: Path) -> StoredWeights:
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
-    """A state dict, alone or under "state_dict"; of a whole training state, what is under "generator."."""
+    """Return the state dict of a file: at the top, under "state_dict", or below "generator." in a training state."""
     content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     if isinstance(content, dict) and "state_dict" in content:
         content = content["state_dict"]
@@ -86,7 +90,7 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
 
 
 def load_decoder(stored: StoredWeights, config: CodecConfig, device: torch.device) -> CodecDecoder:
-    """The half that turns codes into sound.
+    """Load the decoder.
 
     Raises:
         CheckpointError: a weight is missing, misshapen, or not part of the codec.
@@ -97,7 +101,7 @@ def load_decoder(stored: StoredWeights, config: CodecConfig, device: torch.devic
 
 
 def load_encoder(stored: StoredWeights, config: CodecConfig, device: torch.device) -> CodecEncoder:
-    """The half that turns sound into codes. Raises as :func:`load_decoder`."""
+    """Load the encoder. Raises as :func:`load_decoder`."""
     return _load(CodecEncoder, stored, config, device)
 
 
@@ -111,7 +115,7 @@ def _load(kind: type[Half], stored: StoredWeights, config: CodecConfig, device: 
 
 
 def _refuse_unexpected(stored: StoredWeights, config: CodecConfig) -> None:
-    """Each half ignores the weights of the other, but nobody ignores a weight that neither knows."""
+    """Refuse weights that belong neither to the decoder nor to the encoder."""
     with torch.device("meta"):
         known = {*CodecDecoder(config).state_dict(), *CodecEncoder(config).state_dict()}
     for name in stored.tensors:

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class Clip(NamedTuple):
-    """A clip being encoded. ``asked``: the message that asked for it."""
+    """A clip being encoded. ``asked``: the message that requested it."""
 
     asked: Message
     body: EncodeAudio
@@ -47,7 +47,7 @@ class Clip(NamedTuple):
 
 
 class VocoderWorker:
-    """Runs an executor under a scheduler."""
+    """Runs an executor on behalf of the scheduler."""
 
     def __init__(self, process: Process, context: Context, executor: Executor) -> None:
         self._process = process
@@ -70,7 +70,7 @@ class VocoderWorker:
                     self._handle(work)
 
     def _next_work(self) -> Message | Reset | Stop:
-        """The scheduler's next message. While none waits, or its share of the time is due, the clip is encoded."""
+        """Return the scheduler's next message. The clip is encoded while none waits or its share of the time is due."""
         while self._clip is not None and (self._share.due or not self._link.inbox):
             self._advance(self._clip)
         return self._link.inbox.get()
@@ -92,7 +92,7 @@ class VocoderWorker:
         self._link.post(lambda: self._deliver(message, plan, sounds, duration))
 
     def _deliver(self, message: Message, plan: DecodePlan, sounds: list[Array], duration: float) -> None:
-        """Send each gateway its sound, one message per gateway, then answer the scheduler; in the I/O thread."""
+        """Send each gateway its audio in one message, then answer the scheduler. Runs in the I/O thread."""
         by_gateway: dict[str, list[tuple[FrameSpan, Array, Array]]] = defaultdict(list)
         codes = np.split(message.arrays[0], np.cumsum([item.frames for item in plan.items])[:-1])
         for item, rows, sound in zip(plan.items, codes, sounds, strict=True):
