@@ -7,6 +7,7 @@ The file has one table per key:
     key = "a long secret"      # or sha256 = "its SHA-256 in hexadecimal digits"
     concurrency = 8            # requests under way; 0 or absent: no bound
     requests_per_minute = 120  # 0 or absent: no bound
+    expires = 2027-01-31       # the first day, or an offset date-time, at which it no longer works; absent: never
     scopes = ["speak"]         # "speak", "voices" and "admin"; absent: the first two
 """
 
@@ -16,11 +17,13 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import math
 import stat
 import time
 import tomllib
+from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -45,6 +48,7 @@ class _Key(Struct, frozen=True, forbid_unknown_fields=True):
     sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")] | None = None
     concurrency: Annotated[int, Meta(ge=0)] = 0
     requests_per_minute: Annotated[float, Meta(ge=0)] = 0.0
+    expires: Any = None  # a date or a date-time; msgspec can't tell these apart
     scopes: frozenset[Scope] = frozenset({"speak", "voices"})
 
 
@@ -55,6 +59,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 class _Entry(NamedTuple):
     digest: bytes
     account: Account
+    expires: float  # in seconds since 1970
 
 
 class Keys:
@@ -83,7 +88,7 @@ class Keys:
         digest = hashlib.sha256(key.encode(errors="surrogatepass")).digest()
         found = None
         for entry in self._entries:
-            if hmac.compare_digest(entry.digest, digest):
+            if hmac.compare_digest(entry.digest, digest) and time.time() < entry.expires:
                 found = entry.account
         return found
 
@@ -107,7 +112,7 @@ class Keys:
         keys = self._fixed + keys
         if len({key.name for key in keys}) < len(keys):
             raise ConfigError(f"{self._file or ENVIRONMENT}: two keys have the same name")
-        return [_Entry(_digest(key), self._account(key)) for key in keys]
+        return [_Entry(_digest(key), self._account(key), _expiry(key)) for key in keys]
 
     def _account(self, key: _Key) -> Account:
         limits = Limits(key.concurrency, key.requests_per_minute)
@@ -151,6 +156,16 @@ def _checked(values: object, kind: type[T], place: str) -> T:
 
 def _digest(key: _Key) -> bytes:
     return bytes.fromhex(key.sha256) if key.sha256 else hashlib.sha256((key.key or "").encode()).digest()
+
+
+def _expiry(key: _Key) -> float:
+    """Return when a key stops working, in seconds since 1970. Times without an offset are UTC."""
+    if key.expires is None:
+        return math.inf
+    if not isinstance(key.expires, date):
+        raise ConfigError(f"key {key.name!r}: expires is not a date or a date-time")
+    at = key.expires if isinstance(key.expires, datetime) else datetime.combine(key.expires, datetime.min.time())
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
 def _stamp(file: Path) -> Stamp:

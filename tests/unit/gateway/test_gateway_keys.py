@@ -284,3 +284,32 @@ def test_voices_in_timelines_can_not_be_guessed_by_their_hash() -> None:
     assert voice_hash(["anna"]) != hashlib.sha256(b"anna").hexdigest()[:12]
     assert voice_hash(["anna"]) != hashlib.blake2b(b"anna", digest_size=6).hexdigest()
     assert voice_hash([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("expires", "until"),
+    [
+        ("2027-01-31", 1801353600),
+        ("2027-01-31T12:00:00Z", 1801396800),
+        ("2027-01-31T12:00:00", 1801396800),
+        ("2027-01-31T12:00:00+02:00", 1801389600),
+    ],
+)
+def test_a_key_works_until_it_expires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expires: str, until: int
+) -> None:
+    file = tmp_path / "keys.toml"
+    file.write_text(f'[[key]]\nname = "anna"\nkey = "a"\nexpires = {expires}\n\n[[key]]\nname = "bert"\nkey = "b"\n')
+    keys = Keys(file, "", GatewayMetrics(CollectorRegistry()))
+    for now, works in ((until - 1, True), (until, False), (until + 10**6, False)):
+        monkeypatch.setattr(module.time, "time", lambda now=now: now)
+        assert (keys.find("a") is not None) == works
+        assert keys.find("b") is not None
+
+
+@pytest.mark.parametrize("expires", ["12", "07:30:00", "true", '"soon"'])
+def test_an_expiry_that_is_no_date_is_an_error_at_the_start(tmp_path: Path, expires: str) -> None:
+    file = tmp_path / "keys.toml"
+    file.write_text(f'[[key]]\nname = "anna"\nkey = "a"\nexpires = {expires}\n')
+    with pytest.raises(ConfigError, match="expires"):
+        Keys(file, "", GatewayMetrics(CollectorRegistry()))
