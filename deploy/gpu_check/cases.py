@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ar_worker.model import rotary_table
 from ar_worker.ops import FrameTables, HeadNorm, Ops
 from ar_worker.sampling import Filter, FrameParams, Noise, rank_limits
 
@@ -54,9 +53,9 @@ class Maker:
         return torch.randperm(n, generator=self._random).to(self.device)
 
     def head_norm(self, rows: int, heads: int) -> HeadNorm:
-        """Norm and rotation of ``rows`` rows at random positions."""
-        table = rotary_table(1024, self.geometry.head_dim, 10000.0, self.device)
-        rotation = table.index_select(0, self.integers(1024, rows)).unsqueeze(1)
+        """Norm and rotation of ``rows`` rows, each pair by an angle of its own."""
+        angles = self.normal(rows, 1, self.geometry.head_dim // 2, dtype=torch.float32)
+        rotation = torch.polar(torch.ones_like(angles), angles)
         return HeadNorm(self.normal(heads, self.geometry.head_dim, dtype=torch.float32), EPS, rotation)
 
     def tables(self, scaled: bool) -> FrameTables:
