@@ -14,6 +14,7 @@ import uvloop
 
 from common import notify
 from common import process as processes
+from common.background import background
 from common.checkpoint import CheckpointError
 from common.config import ConfigError
 from common.files import write_atomically
@@ -71,7 +72,7 @@ async def _run(process: Process, served: ServedModel) -> int:
         write_atomically(process.run_dir / ADDRESS_FILE, server.address.encode())
         log.info("listening", extra={"address": server.address, "admin_address": server.admin_address})
         processes.begin_to_serve()
-        pings = asyncio.create_task(_ping_watchdog())
+        pings = background(_ping_watchdog(), "watchdog pings")
         async with otel_export.exporting(gateway.timelines, gateway.run_dir):
             at_once = await _serve(process, server, signals)
             # At once, clients that are slow to hear of it are not waited for.
@@ -119,7 +120,7 @@ async def _serve(process: Process, server: Server, signals: asyncio.Queue[signal
     notify.tell(notify.STOPPING)
     again = asyncio.create_task(signals.get())
     settings = process.config.gateway
-    drained = asyncio.create_task(server.drain(settings.drain_timeout, settings.drain_grace))
+    drained = background(server.drain(settings.drain_timeout, settings.drain_grace), "drain")
     await asyncio.wait({again, drained}, return_when=asyncio.FIRST_COMPLETED)
     at_once = again.done()
     again.cancel()

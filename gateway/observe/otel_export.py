@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from common.background import background
 from common.timeline import NOTHING
 from gateway.observe import scheduler_records
 from gateway.observe.timeline import Timelines
@@ -47,7 +48,7 @@ async def exporting(timelines: Timelines, run_dir: Path, exporter: SpanExporter 
         yield
         return
     spans = Spans(timelines, run_dir, maker)
-    task = asyncio.create_task(spans.run())
+    task = background(spans.run(), "OpenTelemetry export")
     try:
         yield
     finally:
