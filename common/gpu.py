@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Metric
@@ -36,8 +36,31 @@ def watch(registry: CollectorRegistry, device: str) -> None:
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
         registry.register(_Gpu(pynvml, handle))
+        log.info("GPU", extra={"device": device} | _facts(pynvml, handle))
     except pynvml.NVMLError as error:
         log.warning("the GPU can't be watched", extra={"device": device, "cause": str(error)})
+
+
+def _facts(nvml: Any, handle: Any) -> dict[str, object]:
+    """Name, driver, capability, memory, clocks, power and temperature, as far as the library knows them."""
+    readings: dict[str, Callable[[], object]] = {
+        "gpu": lambda: nvml.nvmlDeviceGetName(handle),
+        "driver": nvml.nvmlSystemGetDriverVersion,
+        "capability": lambda: ".".join(map(str, nvml.nvmlDeviceGetCudaComputeCapability(handle))),
+        "memory_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total,
+        "memory_used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
+        "most_sm_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
+        "most_memory_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM),
+        "power_limit_watts": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
+        "celsius": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+    }
+    facts: dict[str, object] = {}
+    for name, read in readings.items():
+        try:
+            facts[name] = read()
+        except nvml.NVMLError as error:
+            facts[name] = f"unknown: {error}"
+    return facts
 
 
 class _Gpu(Collector):

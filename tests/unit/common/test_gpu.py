@@ -24,6 +24,7 @@ class FakeNvml(ModuleType):
     def __init__(self) -> None:
         super().__init__("pynvml")
         self.works = True
+        self.NVML_CLOCK_SM, self.NVML_CLOCK_MEM, self.NVML_TEMPERATURE_GPU = 1, 2, 0
         own, other = SimpleNamespace(pid=os.getpid(), usedGpuMemory=5 * GIB), SimpleNamespace(pid=1, usedGpuMemory=GIB)
         self.processes = [other, own]
 
@@ -47,6 +48,24 @@ class FakeNvml(ModuleType):
 
     def nvmlDeviceGetUtilizationRates(self, handle: str) -> object:  # noqa: N802
         return self._ask(SimpleNamespace(gpu=42))
+
+    def nvmlDeviceGetName(self, handle: str) -> object:  # noqa: N802
+        return self._ask("NVIDIA H200")
+
+    def nvmlSystemGetDriverVersion(self) -> object:  # noqa: N802
+        return self._ask("570.1")
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle: str) -> object:  # noqa: N802
+        return self._ask((9, 0))
+
+    def nvmlDeviceGetMaxClockInfo(self, handle: str, kind: int) -> object:  # noqa: N802
+        return self._ask({1: 1980, 2: 3201}[kind])
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: str) -> object:  # noqa: N802
+        return self._ask(700_000)
+
+    def nvmlDeviceGetTemperature(self, handle: str, sensor: int) -> object:  # noqa: N802
+        raise self.NVMLError("not supported")
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> object:  # noqa: N802
         return self._ask(self.processes)
@@ -74,6 +93,22 @@ def test_memory_and_utilization_are_told_under_the_number_of_the_gpu(nvml: FakeN
         'shoal_gpu_device_memory_bytes{device="3"}': 80 * GIB,
         'shoal_gpu_utilization_ratio{device="3"}': 0.42,
     }
+
+
+def test_facts_of_the_gpu_are_logged_as_far_as_known(nvml: FakeNvml, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="common.gpu"):
+        gpu.watch(CollectorRegistry(), "cuda:0")
+    (record,) = (record for record in caplog.records if record.message == "GPU")
+    facts = {name: getattr(record, name) for name in ("device", "gpu", "driver", "capability", "celsius")}
+    assert facts == {
+        "device": "cuda:0",
+        "gpu": "NVIDIA H200",
+        "driver": "570.1",
+        "capability": "9.0",
+        "celsius": "unknown: not supported",
+    }
+    numbers = ("memory_bytes", "memory_used_bytes", "most_sm_mhz", "most_memory_mhz", "power_limit_watts")
+    assert [getattr(record, name) for name in numbers] == [80 * GIB, 7 * GIB, 1980, 3201, 700]
 
 
 def test_what_the_library_does_not_know_has_no_sample(nvml: FakeNvml) -> None:
