@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import logging
 import os
@@ -13,8 +12,8 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
+from common import command_line, logs, metrics, notify, transport
 from common import config as configuration
-from common import logs, metrics, notify, transport
 from common.config import Config, ConfigError
 from common.files import write_atomically
 from common.key_directory import CurveKeys
@@ -67,25 +66,24 @@ def start(role: str) -> Process:
     A second worker of a role runs under a name of its own; pid, metrics port, log lines and key carry the name.
     An unusable configuration is logged and ends the process.
     """
-    parser = argparse.ArgumentParser(prog=f"python -m {role}", description=f"The {role} process of a Shoal group.")
-    parser.add_argument("--run-dir", type=Path, required=True, help="run directory, with its config.json")
-    parser.add_argument("--name", default=role, help="name of this process within the group (default: %(default)s)")
-    arguments = parser.parse_args()
+    command = command_line.process_command(f"The {role} process of a Shoal group.", role)
+    options = command_line.parse(command, f"python -m {role}")
+    run_dir, name = options["run_dir"], options["name"]
     parent = os.getppid()
     sys.setswitchinterval(SWITCH_INTERVAL)
-    config = configuration.load(arguments.run_dir)
-    logs.setup(arguments.name, config.log.level)
+    config = configuration.load(run_dir)
+    logs.setup(name, config.log.level)
     try:
-        keys = transport.load_curve_keys(config, arguments.name)
+        keys = transport.load_curve_keys(config, name)
     except ConfigError as error:
         log.error("can't start: %s", error)
         sys.exit(1)
     registry = metrics.new_registry()
-    ProcessMetrics(registry, config.model_dir.name, _earlier_starts(arguments.run_dir, arguments.name))
+    ProcessMetrics(registry, config.model_dir.name, _earlier_starts(run_dir, name))
     pages: dict[str, Page] = {}
-    metrics.serve(registry, arguments.run_dir, arguments.name, pages)
-    write_atomically(arguments.run_dir / f"{arguments.name}.pid", f"{os.getpid()}\n".encode())
-    return Process(arguments.name, config, arguments.run_dir, new_incarnation(), registry, pages, parent, keys)
+    metrics.serve(registry, run_dir, name, pages)
+    write_atomically(run_dir / f"{name}.pid", f"{os.getpid()}\n".encode())
+    return Process(name, config, run_dir, new_incarnation(), registry, pages, parent, keys)
 
 
 def _earlier_starts(run_dir: Path, name: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import shutil
@@ -13,7 +12,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from common import mps
+import click
+
+from common import command_line, mps
 from common.config import Config
 
 DIRECTORIES = {mps.PIPE_DIRECTORY: "/tmp/nvidia-mps", mps.LOG_DIRECTORY: "/tmp/nvidia-log"}
@@ -152,11 +153,16 @@ def _say(text: str) -> None:
     print(f"shoal: {text}", file=sys.stderr, flush=True)
 
 
+COMMAND = click.Command(
+    None,
+    help="NVIDIA's MPS for the workers of a group.",
+    params=[click.Argument(["action"], type=click.Choice(["start", "stop", "status"]))],
+)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 1 for failure, 3 for a status of "not running"."""
-    parser = argparse.ArgumentParser(prog="deploy/mps.sh", description="NVIDIA's MPS for the workers of a group.")
-    parser.add_argument("action", choices=("start", "stop", "status"))
-    action = parser.parse_args(arguments).action
+    action = command_line.parse(COMMAND, "deploy/mps.sh", arguments)["action"]
     try:
         if action == "status":
             running, lines = status()

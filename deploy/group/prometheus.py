@@ -6,11 +6,11 @@ It finds what it needs in the run directory: its configuration and rules (links 
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 from pathlib import Path
 
+from common import command_line
 from common import config as configuration
 from common.config import ROOT, Config, ConfigError
 from common.files import write_atomically
@@ -73,17 +73,14 @@ def command(run_dir: Path, port: int) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m deploy.group.prometheus", description="The Prometheus of a Shoal group."
-    )
-    parser.add_argument("--run-dir", type=Path, required=True, help="run directory, with its config.json")
-    parser.add_argument("--name", default=OBSERVER, help="name of this process within the group")
-    arguments = parser.parse_args()
-    config = configuration.load(arguments.run_dir)
+    described = command_line.process_command("The Prometheus of a Shoal group.", OBSERVER)
+    options = command_line.parse(described, "python -m deploy.group.prometheus")
+    run_dir = options["run_dir"]
+    config = configuration.load(run_dir)
     die_with_parent()
-    prepare(arguments.run_dir)
-    write_atomically(arguments.run_dir / f"{arguments.name}.pid", f"{os.getpid()}\n".encode())
-    os.execvp(PROGRAM, command(arguments.run_dir, config.supervisor.prometheus_port))
+    prepare(run_dir)
+    write_atomically(run_dir / f"{options['name']}.pid", f"{os.getpid()}\n".encode())
+    os.execvp(PROGRAM, command(run_dir, config.supervisor.prometheus_port))
 
 
 if __name__ == "__main__":

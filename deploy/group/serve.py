@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -16,6 +15,9 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
+
+from common import command_line
 from common import config as configuration
 from common.checkpoint import CheckpointError, load_codec_config, load_generation_config, load_model_config
 from common.config import Config, ConfigError, worker_names
@@ -32,46 +34,61 @@ LOG_TAIL_LINES = 5
 PROMETHEUS_PORT = 9090
 
 
+DIRECTORY = click.Path(path_type=Path, resolve_path=True)
+COMMAND = click.Command(
+    None,
+    help="Start a Shoal process group.",
+    params=[
+        click.Option(["--host"], help="address to listen on (default 127.0.0.1)"),
+        click.Option(["--port"], type=int, help="port to listen on, 0 for any free one (default 8080)"),
+        click.Option(
+            ["--model"], type=DIRECTORY, metavar="DIR", help="checkpoint directory (default: the bundled models/mini)"
+        ),
+        click.Option(["--config"], type=click.Path(path_type=Path), metavar="FILE", help="configuration file (TOML)"),
+        click.Option(["--set"], multiple=True, metavar="SECTION.KEY=VALUE", help="override one setting; repeatable"),
+        click.Option(
+            ["--data-dir"], type=DIRECTORY, metavar="DIR", help="voices and other durable data (default: data)"
+        ),
+        click.Option(
+            ["--run-dir"],
+            type=DIRECTORY,
+            metavar="DIR",
+            help="sockets, logs, pids, ports (default: a temporary one)",
+        ),
+        click.Option(
+            ["--observe"],
+            type=int,
+            is_flag=False,
+            flag_value=PROMETHEUS_PORT,
+            metavar="[PORT]",
+            help=f"start a Prometheus as well, on a loopback port (default {PROMETHEUS_PORT})",
+        ),
+    ],
+)
+SETTINGS = {  # of the options that stand for one
+    "host": "gateway.host",
+    "port": "gateway.port",
+    "model": "model.dir",
+    "data_dir": "data_dir",
+    "run_dir": "run_dir",
+    "observe": "supervisor.prometheus_port",
+}
+
+
 def parse(arguments: Sequence[str] | None = None, program: str = "deploy/run_all.sh") -> Config:
     """Parse a command line to a configuration with absolute directories.
 
     Raises:
         ConfigError: an option, the file or an override can't be used.
     """
-    parser = argparse.ArgumentParser(prog=program, description="Start a Shoal process group.")
-    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=int, help="port to listen on, 0 for any free one (default 8080)")
-    parser.add_argument("--model", metavar="DIR", help="checkpoint directory (default: the bundled models/mini)")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file (TOML)")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="override one setting; repeatable"
-    )
-    parser.add_argument("--data-dir", metavar="DIR", help="voices and what must last (default: data)")
-    parser.add_argument("--run-dir", metavar="DIR", help="sockets, logs, pids and ports (default: a temporary one)")
-    parser.add_argument(
-        "--observe",
-        type=int,
-        nargs="?",
-        const=PROMETHEUS_PORT,
-        metavar="PORT",
-        help=f"start a Prometheus too, on a loopback port (default {PROMETHEUS_PORT})",
-    )
-    options = parser.parse_args(arguments)
-    named: dict[str, object] = {
-        "gateway.host": options.host,
-        "gateway.port": options.port,
-        "model.dir": options.model and Path(options.model).resolve(),
-        "data_dir": options.data_dir and Path(options.data_dir).resolve(),
-        "supervisor.prometheus_port": options.observe,
-        "run_dir": options.run_dir and Path(options.run_dir).resolve(),
-    }
+    options = command_line.parse(COMMAND, program, arguments)
+    named = {SETTINGS[name]: value for name, value in options.items() if name in SETTINGS}
     overrides = [f"{key}={json.dumps(value, default=str)}" for key, value in named.items() if value is not None]
-    config = configuration.resolve(options.config, options.set + overrides)
+    overrides = [*options["set"], *overrides]
+    config = configuration.resolve(options["config"], overrides)
     if config.run_dir:
         return config
-    return configuration.resolve(
-        options.config, [*options.set, *overrides, f"run_dir={tempfile.mkdtemp(prefix='shoal-')}"]
-    )
+    return configuration.resolve(options["config"], [*overrides, f"run_dir={tempfile.mkdtemp(prefix='shoal-')}"])
 
 
 def check(config: Config) -> None:

@@ -5,11 +5,13 @@ It becomes the worker's own process: whoever started it (systemd, a container) w
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 
+import click
+
+from common import command_line
 from common import config as configuration
 from common.checkpoint import CheckpointError, load_codec_config, load_model_config
 from common.config import ROOT, Config, ConfigError
@@ -18,6 +20,18 @@ from common.transport import load_curve_keys
 from common.weight_files import check_weight_files
 from deploy.group import serve
 
+COMMAND = click.Command(
+    None,
+    help="Run one worker, for a scheduler on another machine. NAME is its name within the group, which no other worker "
+    "has, and that of its key. OPTIONS are those of shoal serve, as far as they mean something to a worker.",
+    params=[
+        click.Argument(["role"], type=click.Choice(["ar_worker", "vocoder_worker"])),
+        click.Argument(["name"]),
+        click.Argument(["options"], nargs=-1, type=click.UNPROCESSED),
+    ],
+    context_settings={"ignore_unknown_options": True},
+)
+
 
 def parse(arguments: Sequence[str], program: str) -> tuple[str, str, Config]:
     """Parse role, name and configuration of the worker.
@@ -25,21 +39,15 @@ def parse(arguments: Sequence[str], program: str) -> tuple[str, str, Config]:
     Raises:
         ConfigError: an option can't be used, or the configuration names no scheduler that can be reached from here.
     """
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description="Run one worker, for a scheduler on another machine.",
-        epilog="All other options are those of shoal serve, as far as they mean something to a worker.",
-    )
-    parser.add_argument("role", choices=("ar_worker", "vocoder_worker"))
-    parser.add_argument("name", help="its name within the group, which no other worker has; also that of its key")
-    chosen, others = parser.parse_known_args(arguments)
-    config = serve.parse(others, program)
+    chosen = command_line.parse(COMMAND, program, arguments)
+    role, name = chosen["role"], chosen["name"]
+    config = serve.parse(chosen["options"], program)
     if not config.transport.scheduler:
         raise ConfigError("transport.scheduler: required, the address at which the scheduler listens")
-    if chosen.role == "vocoder_worker" and not config.transport.audio_host:
+    if role == "vocoder_worker" and not config.transport.audio_host:
         raise ConfigError("transport.audio_host: required, the address at which gateways reach this machine")
-    load_curve_keys(config, chosen.name)
-    return chosen.role, chosen.name, config
+    load_curve_keys(config, name)
+    return role, name, config
 
 
 def main(arguments: Sequence[str], program: str = "shoal worker") -> int:

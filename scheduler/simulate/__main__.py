@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 from common.config import ConfigError
 from common.config import Scheduler as Settings
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _results(options: argparse.Namespace) -> Iterator[Result]:
+def _results(options: SimpleNamespace) -> Iterator[Result]:
     scenario = command_line.scenario(options)
     policies = options.policy or [command_line.AS_CONFIGURED]
     all_settings = {policy: command_line.settings(options.set, policy, policies) for policy in policies}
@@ -58,7 +58,7 @@ def _results(options: argparse.Namespace) -> Iterator[Result]:
                 yield Result(policy, rate or summary.offered, summary)
 
 
-def _search(options: argparse.Namespace, policy: str, settings: Settings, scenario: Scenario) -> Iterator[Result]:
+def _search(options: SimpleNamespace, policy: str, settings: Settings, scenario: Scenario) -> Iterator[Result]:
     def run(rate: float) -> Summary:
         print(f"{policy}: {rate:.4g}/s", file=sys.stderr, flush=True)
         return simulate(scenario, settings, rate)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
-from common import config
+import click
+
+from common import command_line, config
 from common.config import Scheduler as Settings
 from common.cost_models import COST_MODELS
 from scheduler.simulate.cluster import Sizes
@@ -13,6 +17,7 @@ from scheduler.simulate.run import Scenario
 from scheduler.simulate.workload import Workload, mixed, read_trace
 
 DEFAULT_REQUESTS = 10_000
+PROGRAM = "python -m scheduler.simulate"
 POLICIES = ("playback", "fcfs", "fixed")
 AS_CONFIGURED = "default"  # the name of a run without --policy
 
@@ -21,75 +26,99 @@ class OptionsError(Exception):
     """Options that contradict each other."""
 
 
-def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Parse the command line; exits with a message if it is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m scheduler.simulate", description=__doc__)
-    _add_workload(parser.add_argument_group("workload"))
-    _add_server(parser.add_argument_group("server"))
-    _add_output(parser.add_argument_group("search and output"))
-    options = parser.parse_args(arguments)
-    try:
-        _check(options)
-    except OptionsError as error:
-        parser.error(str(error))
-    return options
-
-
-def _add_workload(group: argparse._ArgumentGroup) -> None:
-    source = group.add_mutually_exclusive_group()
-    source.add_argument("--workload", choices=["mixed"], default="mixed")
-    source.add_argument("--trace", type=Path, help="CSV: arrival, prompt tokens, frames, voice or nothing, 0/1")
-    load = group.add_mutually_exclusive_group()
-    load.add_argument("--rate", type=_positive, nargs="+", default=[], help="requests per second")
-    load.add_argument("--concurrency", type=_count, nargs="+", default=[], help="clients of a closed loop")
-    group.add_argument("--arrivals", choices=["poisson", "bursty"], default="poisson")
-    length = group.add_mutually_exclusive_group()
-    length.add_argument("--requests", type=_count, help=f"default: {DEFAULT_REQUESTS}, or the whole trace")
-    length.add_argument("--duration", type=_positive, help="seconds of arrivals, instead of a number of requests")
-    group.add_argument(
-        "--warm-up",
-        type=_count,
-        default=0,
-        help="first requests not to measure; default: a tenth, and the first of each client",
-    )
-    group.add_argument("--deadline", type=_positive, default=20.0, help="seconds in which clients want first sound")
-    group.add_argument("--seed", type=int, default=0)
-
-
-def _add_server(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--preset", choices=list(COST_MODELS), default="h200-bf16", help="cost model")
-    group.add_argument("--policy", choices=POLICIES, nargs="+", default=[], help="default: as configured")
-    group.add_argument(
-        "--set", action="append", default=[], metavar="[POLICY.]KEY=VALUE", help="a setting of the scheduler"
-    )
-    group.add_argument("--slots", type=_count, default=256, help="AR slots; the vocoder has twice as many")
-    group.add_argument("--pages", type=_count, default=31_250, help="KV pages")
-    group.add_argument("--page-size", type=_count, default=16, help="positions")
-
-
-def _add_output(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--find-rate", action="store_true", help="search for the largest rate that holds the SLO")
-    group.add_argument("--slo-ttfa", type=_positive, default=0.3, help="seconds, 99th percentile; also for good/s")
-    group.add_argument("--slo-underruns", type=float, default=0.01, help="share of streams with an underrun")
-    group.add_argument("--plot", type=Path, metavar="FILE", help="needs matplotlib")
-    group.add_argument("--json", type=Path, metavar="FILE")
-
-
 def _positive(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+        raise click.BadParameter(f"{text} is not above 0")
     return value
 
 
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return value
+COUNT = click.IntRange(min=1)
+FILE = click.Path(path_type=Path, dir_okay=False)
+WORKLOAD = [
+    click.Option(["--workload"], type=click.Choice(["mixed"]), help="default: mixed"),
+    click.Option(["--trace"], type=FILE, help="CSV: arrival, prompt tokens, frames, voice or nothing, 0/1"),
+    click.Option(["--rate"], type=_positive, multiple=True, metavar="RATE...", help="requests per second"),
+    click.Option(["--concurrency"], type=COUNT, multiple=True, metavar="CLIENTS...", help="clients of a closed loop"),
+    click.Option(["--arrivals"], type=click.Choice(["poisson", "bursty"]), default="poisson"),
+    click.Option(["--requests"], type=COUNT, help=f"default: {DEFAULT_REQUESTS}, or the whole trace"),
+    click.Option(
+        ["--duration"], type=_positive, metavar="SECONDS", help="of arrivals, instead of a number of requests"
+    ),
+    click.Option(
+        ["--warm-up"],
+        type=click.IntRange(min=0),
+        default=0,
+        help="first requests not to measure; default: a tenth, and the first of each client",
+    ),
+    click.Option(
+        ["--deadline"], type=_positive, metavar="SECONDS", default=20.0, help="in which clients want first sound"
+    ),
+    click.Option(["--seed"], type=int, default=0),
+]
+SERVER = [
+    click.Option(["--preset"], type=click.Choice(list(COST_MODELS)), default="h200-bf16", help="cost model"),
+    click.Option(
+        ["--policy"],
+        type=click.Choice(POLICIES),
+        multiple=True,
+        metavar=f"[{'|'.join(POLICIES)}]...",
+        help="default: as configured",
+    ),
+    click.Option(["--set"], multiple=True, metavar="[POLICY.]KEY=VALUE", help="a setting of the scheduler"),
+    click.Option(["--slots"], type=COUNT, default=256, help="AR slots; the vocoder has twice as many"),
+    click.Option(["--pages"], type=COUNT, default=31_250, help="KV pages"),
+    click.Option(["--page-size"], type=COUNT, default=16, help="positions"),
+]
+OUTPUT = [
+    click.Option(["--find-rate"], is_flag=True, help="search for the largest rate that holds the SLO"),
+    click.Option(
+        ["--slo-ttfa"], type=_positive, metavar="SECONDS", default=0.3, help="99th percentile; also for good/s"
+    ),
+    click.Option(["--slo-underruns"], type=float, default=0.01, help="share of streams with an underrun"),
+    click.Option(["--plot"], type=FILE, help="needs matplotlib"),
+    click.Option(["--json"], type=FILE),
+]
+COMMAND = click.Command(
+    None,
+    help="Run the scheduler against a cost model of the workers, in virtual time.",
+    params=[*WORKLOAD, *SERVER, *OUTPUT],
+    context_settings={"show_default": True},
+)
+SEVERAL_VALUES = ("--rate", "--concurrency", "--policy")
 
 
-def _check(options: argparse.Namespace) -> None:
+def parse(arguments: Sequence[str] | None = None) -> SimpleNamespace:
+    """Parse the command line; exits with a message if it is wrong."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = SimpleNamespace(**command_line.parse(COMMAND, PROGRAM, _one_by_one(given)))
+    try:
+        _check(options)
+    except OptionsError as error:
+        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
+        sys.exit(2)
+    return options
+
+
+def _one_by_one(arguments: Sequence[str]) -> list[str]:
+    """Repeat an option of several values before each of them: ``--rate 10 20`` becomes ``--rate 10 --rate 20``."""
+    result: list[str] = []
+    several = ""
+    for argument in arguments:
+        if argument.startswith("--"):
+            several = argument if argument in SEVERAL_VALUES else ""
+            result.append(argument)
+        elif several and result[-1] != several:
+            result += [several, argument]
+        else:
+            result.append(argument)
+    return result
+
+
+def _check(options: SimpleNamespace) -> None:
+    for one, other in (("trace", "workload"), ("rate", "concurrency"), ("requests", "duration")):
+        if getattr(options, one) and getattr(options, other):
+            raise OptionsError(f"--{one} and --{other} exclude each other")
     if options.find_rate and options.concurrency:
         raise OptionsError("--find-rate is for open loops, not for --concurrency")
     if options.find_rate and len(options.rate) > 1:
@@ -117,7 +146,7 @@ def settings(overrides: list[str], policy: str, policies: list[str]) -> Settings
     return config.resolve(overrides=chosen).scheduler
 
 
-def scenario(options: argparse.Namespace) -> Scenario:
+def scenario(options: SimpleNamespace) -> Scenario:
     """Build the scenario shared by all runs.
 
     Raises:
