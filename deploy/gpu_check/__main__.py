@@ -32,6 +32,7 @@ CHECKS = (
     Check(5, "eager frame", "frame_checks", "eager_frame", 40),
     Check(6, "captures", "frame_checks", "captures", 70),
     Check(7, "frames", "frame_checks", "frames", 90),
+    Check(8, "look-ahead", "frame_checks", "look_ahead", 40),
 )
 
 

@@ -1,14 +1,16 @@
-"""Checks 5 to 7, of whole frames of S2 Pro's geometry with random weights; they need msgspec, safetensors and pyzmq."""
+"""Checks 5 to 8, of whole frames of S2 Pro's geometry with random weights; they need msgspec, safetensors and pyzmq."""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ar_worker.device import choose_device
+from ar_worker.device import Device, Pending, choose_device
 from ar_worker.device_state import DeviceState, FrameRows
 from ar_worker.kernels.choose import choose_ops
 from ar_worker.model import DualAr
@@ -70,7 +72,7 @@ class Bench:
         state.table[:, 0] = length
         state.table[:, 2] = torch.arange(batch + 1, device=device) * 0x9E3779B97F4A7  # seeds
         self.state = state
-        output = torch.zeros(2, batch, 11, dtype=torch.int16, device=device)
+        output = torch.zeros(3, batch, 11, dtype=torch.int16, device=device)
         self.runner = FrameRunner(model, state, KvPool(self.pool, PAGE), output)
         self._start = state.table.clone()
         self.rows = self._rows(batch, device)
@@ -168,3 +170,49 @@ def frames(context: Context) -> Iterator[Result]:
 def _timed(context: Context, bench: Bench, run: Callable[[], object]) -> float:
     bench.restart()
     return context.seconds(run) * 1000
+
+
+@torch.inference_mode()
+def look_ahead(context: Context) -> Iterator[Result]:
+    """Check 8: steps launched before the one before is read, beside steps that are waited for one by one."""
+    batch, length, count = (2, 32, 6) if context.tiny else (8, 700, 200)
+    device = choose_device(context.device.type)
+    bench = Bench(context, choose_ops(context.device), batch, length)
+    replay = device.capture(bench.run)
+    _steps(bench, device, replay, 1, 3)
+    alone, together = (_steps(bench, device, replay, ahead, count) for ahead in (0, 1))
+    yield Result("step, waited for", alone.wall / count * 1000, "ms")
+    yield Result("step, launched ahead", together.wall / count * 1000, "ms")
+    idle = 1 - together.busy / together.wall
+    good = context.tiny or idle < 0.05
+    yield Result("idle share of the GPU, launched ahead", idle, "", 0.05, "pass" if good else "fail")
+    equal = torch.equal(alone.codes, together.codes)
+    yield Result("codes equal those of the synchronous steps", str(equal), verdict="pass" if equal else "fail")
+
+
+class Steps(NamedTuple):
+    """A run of steps: seconds in all and on the device, and the codes int16 [steps, batch, 11]."""
+
+    wall: float
+    busy: float
+    codes: Tensor
+
+
+def _steps(bench: Bench, device: Device, replay: Callable[[], object], ahead: int, count: int) -> Steps:
+    """Steps of which ``ahead`` may be launched and not read."""
+    bench.restart()
+    output, batch, busy = bench.runner.output, len(bench.rows.slots), 0.0
+    host, codes = device.host_like(output), []
+    pending: deque[tuple[Pending, int]] = deque()
+    started = time.perf_counter()
+    for step in range(count + ahead):
+        if step < count:
+            begun, place = device.begin(), step % len(output)
+            replay()
+            bench.runner.publish(batch, step)
+            pending.append((device.copy_out(begun, output[place], host[place]), place))
+        if len(pending) > ahead or step >= count:
+            done, place = pending.popleft()
+            busy += done.wait()
+            codes.append(host[place].clone())
+    return Steps(time.perf_counter() - started, busy, torch.stack(codes))
