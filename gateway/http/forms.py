@@ -88,6 +88,7 @@ async def _multipart(request: web.Request) -> Form:
             return form
         if not isinstance(part, BodyPartReader) or not part.name:
             raise ValueError("a part without a name")
+        part.name.encode()  # a ValueError unless it came as UTF-8
         data = bytearray()
         while chunk := await part.read_chunk(CHUNK_BYTES):
             request[BODY].grow(len(chunk))

@@ -245,3 +245,15 @@ async def _check(reply: aiohttp.ClientResponse, status: int) -> None:
     assert body["status"] == status
     assert body["message"] == body["detail"] == body["error"]["message"] != ""
     assert body["error"].keys() == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize("path", ["/model", "/v1/tts", "/v1/references/add", "/v1/audio/voices"])
+def test_a_part_whose_name_is_not_utf8_is_a_bad_form(tmp_path: Path, path: str) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as client:
+            body = b'--x\r\nContent-Disposition: form-data; name="ti\xfftle"\r\n\r\nx\r\n--x--\r\n'
+            headers = {"Content-Type": "multipart/form-data; boundary=x"}
+            async with client.post(path, data=body, headers=headers) as reply:
+                assert (reply.status, (await reply.json())["error"]["code"]) == (400, "invalid_multipart")
+
+    run(test)
