@@ -100,6 +100,8 @@ def bench(address: str, api_key: str, **options: Any) -> None:
         report.load_pyplot()  # fail before the work, not after it
     results = asyncio.run(_bench(Server(address, api_key), options))
     summaries = [result.summary for result in results]
+    if not any(summary.whole for summary in summaries):
+        click.secho(f"FAILED: {report.verdict(summaries)}", fg="red", err=True)
     click.echo(f"{address}, {options['api']} API, {options['kind']}")
     Console().print(report.table(summaries))
     for warning in report.warnings(summaries):
@@ -110,6 +112,7 @@ def bench(address: str, api_key: str, **options: Any) -> None:
         report.plot(results, address, options["plot_file"])
     if not any(summary.whole for summary in summaries):
         raise ServerError("no stream was whole")
+    click.echo(report.verdict(summaries))
 
 
 def _loads(options: dict[str, Any]) -> list[Load]:

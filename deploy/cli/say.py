@@ -18,6 +18,8 @@ from deploy.cli import players
 from deploy.cli.server import Server, ServerError, server_options
 from deploy.cli.sound import with_sizes
 
+NO_DEVICE = "without a sound device, write a file with -o"
+
 FORMATS = ("wav", "pcm", "mp3", "opus", "aac", "flac")
 HEADER_BYTES = 4096  # a WAV header lies within these
 EPILOG = """\b
@@ -76,7 +78,9 @@ async def _play(server: Server, fields: dict[str, Any]) -> None:
             player.stdin.close()
             await player.wait()
         except ConnectionError:
-            raise ServerError(f"{name} could not play the sound (exit status {await player.wait()})") from None
+            raise ServerError(
+                f"{name} could not play the sound (exit status {await player.wait()}); {NO_DEVICE}"
+            ) from None
         finally:
             if player.returncode is None:
                 player.kill()

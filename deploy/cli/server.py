@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import aiohttp
 import click
+from click.core import ParameterSource
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8080"
 CONNECT_SECONDS = 10.0
+KEY_HINT = " (give a key with --api-key or SHOAL_API_KEY)"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,7 +46,8 @@ class Server:
         try:
             async with self.session() as session, session.request(method, self.address + path, **options) as reply:
                 if reply.status >= 400:
-                    raise ServerError(f"{reply.status}: {words(await reply.read(), reply.reason)}")
+                    hint = KEY_HINT if reply.status == 401 else ""
+                    raise ServerError(f"{reply.status}: {words(await reply.read(), reply.reason)}{hint}")
                 yield reply
         except aiohttp.ClientConnectorError as error:
             message = f"no server answers at {self.address} ({error.os_error}). Start one with: shoal serve"
@@ -68,14 +71,31 @@ def words(body: bytes, reason: str | None) -> str:
     return body.decode(errors="replace").strip()[:200] or reason or "no reason given"
 
 
+class GroupOption(click.Option):
+    """Option that may also be given before the subcommand; the value nearest to the subcommand takes precedence."""
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        value, source = super().consume_value(ctx, opts)
+        given = (ctx.find_root().obj or {}).get(self.name)
+        if source is ParameterSource.COMMANDLINE or given is None:
+            return value, source
+        return given, ParameterSource.COMMANDLINE
+
+
 def server_options(command: F) -> F:
-    """Adds --server and --api-key, which a command gets as ``address`` and ``api_key``."""
+    """Add --server and --api-key, which a command gets as ``address`` and ``api_key``."""
     command = click.option(
-        "--api-key", envvar="SHOAL_API_KEY", default="", show_envvar=True, help="Key, if the server asks for one."
+        "--api-key",
+        cls=GroupOption,
+        envvar="SHOAL_API_KEY",
+        default="",
+        show_envvar=True,
+        help="Key, if the server asks for one.",
     )(command)
     return click.option(
         "--server",
         "address",
+        cls=GroupOption,
         envvar="SHOAL_SERVER",
         default=DEFAULT_ADDRESS,
         show_default=True,

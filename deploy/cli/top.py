@@ -42,12 +42,17 @@ is too late has let its listener run dry; in good order that row and the underru
 
 
 @click.command(epilog=EPILOG, short_help="Watch what a server is doing.")
-@click.option("--once", is_flag=True, help="Print one table (with percentiles since the start) and end.")
+@click.option(
+    "--once",
+    is_flag=True,
+    help="Print one table (with percentiles since the start) and end; the default when the output is no terminal.",
+)
 @click.option("--interval", type=click.FloatRange(0.2, 60), default=1.0, show_default=True, help="Seconds.")
 @server_options
 def top(once: bool, interval: float, address: str, api_key: str) -> None:
     """Show streams, queue, batches, gaps and times to first audio of a running server."""
     server, console = Server(address, api_key), Console()
+    once = once or not console.is_terminal
     asyncio.run(_once(server, console, interval) if once else _live(server, console, interval))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from urllib.parse import quote
 
@@ -33,7 +34,15 @@ def trace(request_id: str | None, output: Path, seconds: float, address: str, ap
     Open the file at https://ui.perfetto.dev or chrome://tracing.
     """
     path = f"/debug/requests/{quote(request_id, safe='')}/trace" if request_id else f"/debug/trace?seconds={seconds}"
-    output.write_bytes(asyncio.run(_fetch(Server(address, api_key), path)))
+    data = asyncio.run(_fetch(Server(address, api_key), path))
+    output.write_bytes(data)
+    if not has_spans(data):
+        click.secho(f"warning: {output} is empty: no request was under way in that time", fg="yellow", err=True)
+
+
+def has_spans(trace_json: bytes) -> bool:
+    """Return whether a Chrome trace has an event besides the names of its tracks (phase ``M``)."""
+    return any(event.get("ph") != "M" for event in json.loads(trace_json)["traceEvents"])
 
 
 async def _fetch(server: Server, path: str) -> bytes:

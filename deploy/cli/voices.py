@@ -81,6 +81,9 @@ def delete(name: str, address: str, api_key: str) -> None:
     click.echo(_call(Server(address, api_key), "DELETE", "delete", json={"reference_id": name})["message"])
 
 
+voices.add_command(delete, "rm")
+
+
 def _call(server: Server, method: str, what: str, **body: Any) -> dict[str, Any]:
     async def call() -> dict[str, Any]:
         async with server.request(method, f"/v1/references/{what}?format=json", **body) as reply:

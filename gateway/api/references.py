@@ -1,4 +1,4 @@
-"""``/v1/references/*``: the voice library of fish-speech's server. Replies: msgpack, or JSON on request."""
+"""``/v1/references/*``: the voice library of fish-speech's server. Replies: JSON, or msgpack on request."""
 
 from __future__ import annotations
 
@@ -70,8 +70,10 @@ def _text_field(values: dict[str, Any], name: str) -> str:
 
 
 def _reply(request: web.Request, body: Struct) -> web.Response:
-    """``body`` as JSON, or as msgpack where the client prefers it."""
-    accept = request.headers.get("Accept", "")
-    wanted = request.query.get("format", "")
-    as_json = wanted in ("json", JSON) or (JSON in accept and MSGPACK not in accept)
-    return json_reply(body) if as_json else msgpack_reply(body)
+    """Encode ``body`` as msgpack if the query, ``Accept`` or the request's own body asks for it, else as JSON."""
+    if wanted := request.query.get("format", ""):
+        as_msgpack = wanted in ("msgpack", MSGPACK)
+    else:
+        accept = request.headers.get("Accept", "")
+        as_msgpack = MSGPACK in accept or (request.content_type == MSGPACK and JSON not in accept)
+    return msgpack_reply(body) if as_msgpack else json_reply(body)

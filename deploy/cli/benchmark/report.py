@@ -127,6 +127,16 @@ def _row(values: Percentiles, unit: float, digits: int = 0) -> str:
     return " / ".join(f"{value * unit:.{digits}f}" for value in (values.p50, values.p95, values.p99))
 
 
+def verdict(summaries: list[Summary]) -> str:
+    """Sum up the loads in a sentence: complete streams, and the largest load that no listener noticed."""
+    requests, whole = sum(summary.requests for summary in summaries), sum(summary.whole for summary in summaries)
+    if not whole:
+        return f"none of {requests} requests got a complete stream"
+    smooth = [summary for summary in summaries if summary.whole == summary.requests and not summary.underrun_share]
+    end = f"no failure and no underrun with {smooth[-1].load}" if smooth else "every load had failures or underruns"
+    return f"{whole} of {requests} streams were complete; {end}"
+
+
 def warnings(summaries: list[Summary]) -> list[str]:
     """Return caveats about the measurement."""
     found = [

@@ -56,8 +56,8 @@ def _json(kind: type[Struct], status: int = 200) -> dict[int, Answer]:
 
 
 def _either(kind: type[Struct]) -> dict[int, Answer]:
-    """Describe a reply as msgpack, or as JSON on request."""
-    return {200: Answer(_first_words(kind), {MSGPACK: named(kind.__name__), JSON: named(kind.__name__)})}
+    """Describe a reply as JSON, or as msgpack on request."""
+    return {200: Answer(_first_words(kind), {JSON: named(kind.__name__), MSGPACK: named(kind.__name__)})}
 
 
 def _first_words(kind: type[Struct]) -> str:

@@ -164,11 +164,13 @@ def test_an_unknown_voice_is_refused_with_a_hint_and_leaves_nothing_behind(tmp_p
     run(test)
 
 
-def test_replies_are_msgpack_unless_json_is_asked_for(tmp_path: Path) -> None:
+def test_replies_are_json_unless_msgpack_is_asked_for(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path) as client:
             for query, accept, json_wanted in (
-                ("", "*/*", False),
+                ("", "*/*", True),
+                ("", "application/msgpack", False),
+                ("?format=msgpack", "*/*", False),
                 ("?format=json", "*/*", True),
                 ("?format=application/json", "application/msgpack", True),
                 ("", "application/json", True),
