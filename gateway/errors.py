@@ -29,6 +29,7 @@ class RequestError(Exception):
         reason: FinishReason = "rejected",
         retry_after: int | None = None,
     ) -> None:
+        message = message.encode(errors="backslashreplace").decode()  # it may quote a header that is not UTF-8
         super().__init__(message)
         self.kind, self.code, self.message, self.param = kind, code, message, param
         self.retry_after = retry_after

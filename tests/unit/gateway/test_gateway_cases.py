@@ -257,3 +257,22 @@ def test_a_part_whose_name_is_not_utf8_is_a_bad_form(tmp_path: Path, path: str) 
                 assert (reply.status, (await reply.json())["error"]["code"]) == (400, "invalid_multipart")
 
     run(test)
+
+
+@pytest.mark.parametrize(
+    "kind", [b"multipart/form-data; \x9foundary=x", b"multipart/form-data; boundary=\xff", b"text/\xfe", b"\xfd"]
+)
+@pytest.mark.parametrize("path", [b"/v1/tts", b"/v1/codes", b"/model", b"/v1/audio/speech"])
+def test_an_error_may_quote_a_header_that_is_not_utf8(tmp_path: Path, kind: bytes, path: bytes) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as client:
+            reader, writer = await asyncio.open_connection(*client.server.address.split(":"))
+            head = b"POST " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: " + kind
+            writer.write(head + b"\r\nContent-Length: 4\r\n\r\nxxxx")
+            reply = await asyncio.wait_for(reader.read(), 5)
+            status, body = int(reply.split()[1]), msgspec.json.decode(reply.partition(b"\r\n\r\n")[2])
+            assert status in (400, 415)
+            assert body["error"]["code"]
+            writer.close()
+
+    run(test)
