@@ -33,6 +33,7 @@ CHECKS = (
     Check(6, "captures", "frame_checks", "captures", 70),
     Check(7, "frames", "frame_checks", "frames", 90),
     Check(8, "look-ahead", "frame_checks", "look_ahead", 40),
+    Check(9, "prefills", "frame_checks", "prefills", 40),
 )
 
 

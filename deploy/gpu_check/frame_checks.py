@@ -1,4 +1,4 @@
-"""Checks 5 to 8, of whole frames of S2 Pro's geometry with random weights; they need msgspec, safetensors and pyzmq."""
+"""Checks 5 to 9, of whole frames of S2 Pro's geometry with random weights; they need msgspec, safetensors and pyzmq."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,11 +16,14 @@ from ar_worker.device_state import DeviceState, FrameRows
 from ar_worker.kernels.choose import choose_ops
 from ar_worker.model import DualAr
 from ar_worker.ops import EAGER, Ops
+from ar_worker.prefill import PrefillAttention, span_inputs
 from ar_worker.rows import FRAME_BUCKETS, RowPolicy
 from ar_worker.runner import FrameRunner, KvPool
-from ar_worker.slot_table import Limits
+from ar_worker.slot_table import Limits, SlotTable
+from ar_worker.step_rows import plan_prefill
 from ar_worker.weights import assemble, expected_shapes
 from common.checkpoint import ModelConfig, StackConfig
+from common.messages import Array, Prefill
 from deploy.gpu_check.results import Context, Result
 
 RANKS, PAGE = 32, 16
@@ -71,7 +75,7 @@ class Bench:
         state.pages[:batch, :width] = owned[:, :width]
         state.table[:, 0] = length
         state.table[:, 2] = torch.arange(batch + 1, device=device) * 0x9E3779B97F4A7  # seeds
-        self.state = state
+        self.state, self.model, self.limits = state, model, limits
         output = torch.zeros(3, batch, 11, dtype=torch.int16, device=device)
         self.runner = FrameRunner(model, state, KvPool(self.pool, PAGE), output)
         self._start = state.table.clone()
@@ -216,3 +220,38 @@ def _steps(bench: Bench, device: Device, replay: Callable[[], object], ahead: in
             busy += done.wait()
             codes.append(host[place].clone())
     return Steps(time.perf_counter() - started, busy, torch.stack(codes))
+
+
+@torch.inference_mode()
+def prefills(context: Context) -> Iterator[Result]:
+    """Check 9: prompts through the slow stack, and a chunk behind 3,584 positions."""
+    ops, weights = choose_ops(context.device), None
+    # start, tokens, milliseconds expected, times that it passes
+    sizes = [(0, 33, 1.0, 1.0)] if context.tiny else [(0, 64, 8, 2), (0, 600, 9, 1.7), (0, 4096, 65, 1.55)]
+    sizes += [] if context.tiny else [(3584, 512, 10, 2)]
+    for start, tokens, expected, times in sizes:
+        bench = Bench(context, ops, 1, start + tokens, weights)
+        weights, run = bench.weights, _prefill(bench, start, tokens)
+        name = f"prefill of {tokens} behind {start}"
+        yield context.at_most(name, context.seconds(run) * 1000, "ms", expected, times)
+
+
+def _prefill(bench: Bench, start: int, tokens: int) -> Callable[[], object]:
+    """A prompt of slot 0 through the slow stack."""
+    limits, device = bench.limits, bench.pool.device
+    table = SlotTable.empty(limits)
+    table.pages[0] = np.arange(limits.table_width)
+    plan = plan_prefill([Prefill(0, start, tokens, True)], np.zeros((11, tokens), np.int32), table, limits, 1)
+
+    def put(array: Array) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+    slow = bench.config.slow
+    spans = span_inputs(plan, slow.n_head // slow.n_kv_head, PAGE, put)
+    frames, positions, writes = put(plan.prompt), put(plan.positions), put(plan.writes)
+
+    def run() -> None:
+        attend = PrefillAttention(bench.pool, PAGE, writes, spans, device.type == "cuda")
+        bench.model.slow(bench.model.embed(frames), positions, attend)
+
+    return run
