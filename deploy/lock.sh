@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Write the lock files anew from pyproject.toml: requirements.lock (server), requirements-test.lock (server and tests).
-# torch is left out: requirements-torch.lock pins it, and deploy/environment.sh says when it is installed.
+# torch and Triton are left out: requirements-torch.lock and requirements-triton.lock pin them, and deploy/environment.sh
+# says when they are installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
