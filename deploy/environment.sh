@@ -36,5 +36,10 @@ ensure_environment() {
         "${pip[@]}" --no-deps -r "$root/requirements-triton.lock"
     fi
     echo "$1 $stamp" >>"$venv/shoal-locks"
-    (cd "$root" && "$venv/bin/python" -m ar_worker.native.build) >&2  # a few seconds; without a compiler nothing
+    build_native_frame
+}
+
+# A few seconds; without a compiler nothing. An image makes its environment before the code is there, and has none.
+build_native_frame() {
+    if [ -d "$root/ar_worker" ]; then (cd "$root" && .venv/bin/python -m ar_worker.native.build) >&2; fi
 }

@@ -61,13 +61,25 @@ def sent(path: str) -> bool:
     return included
 
 
+def first_stage() -> list[tuple[str, str]]:
+    found = instructions()
+    return found[: found.index(last_stage()[0])]
+
+
 def build(place: Path) -> None:
     """Lay the files of the image's last stage, with this checkout's environment."""
-    for sources, destination in copies(last_stage()):
+    lay(place, last_stage())
+    (place / ".venv").symlink_to(ROOT / ".venv")
+
+
+def lay(place: Path, stage: list[tuple[str, str]]) -> None:
+    """Copy the files of a stage."""
+    for sources, destination in copies(stage):
+        if destination.endswith("/"):
+            (place / destination).mkdir(parents=True, exist_ok=True)
         for source in sources:
             origin = ROOT / source
             if origin.is_dir():
                 shutil.copytree(origin, place / destination, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(origin, place / destination / origin.name)
-    (place / ".venv").symlink_to(ROOT / ".venv")

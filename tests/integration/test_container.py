@@ -12,7 +12,19 @@ import yaml
 
 from common.config import resolve
 from tests.integration.client import gather, speak
-from tests.integration.container import FOLDER, WORKDIR, build, copies, entry_point, health_check, last_stage, of, sent
+from tests.integration.container import (
+    FOLDER,
+    WORKDIR,
+    build,
+    copies,
+    entry_point,
+    first_stage,
+    health_check,
+    last_stage,
+    lay,
+    of,
+    sent,
+)
 from tests.integration.container import instructions as all_instructions
 from tests.integration.group import ROOT, costs, running
 
@@ -69,6 +81,13 @@ def test_a_container_has_time_to_drain() -> None:
     config = resolve()
     drains = config.gateway.drain_timeout + config.scheduler.drain_timeout
     assert int(service["stop_grace_period"].removesuffix("s")) > drains
+
+
+def test_the_environment_is_made_before_the_code_is_there(tmp_path: Path) -> None:
+    lay(tmp_path, first_stage())
+    (tmp_path / ".venv").symlink_to(ROOT / ".venv")
+    script = "set -e; source deploy/environment.sh; ensure_environment requirements.lock; build_native_frame"
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, check=True, timeout=60)
 
 
 @pytest.mark.slow
