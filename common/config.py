@@ -247,6 +247,7 @@ class Config(Section, frozen=True):
     transport: Transport = field(default_factory=Transport)
     supervisor: Supervisor = field(default_factory=Supervisor)
     debug: Debug = field(default_factory=Debug)
+    log: Log = field(default_factory=Log)
 
     def __post_init__(self) -> None:
         """Refuse settings that contradict each other.
@@ -264,8 +265,6 @@ class Config(Section, frozen=True):
         for name, value, least_name, least in bounds:
             if value < least:
                 raise ValueError(f"{name} = {value} is less than {least_name} = {least}")
-
-    log: Log = field(default_factory=Log)
 
     @property
     def model_dir(self) -> Path:
