@@ -32,15 +32,20 @@ async function words(response) {
   }
 }
 
-export function say({ text, voice, pace, temperature, seed, rate, format }, signal) {
+/** The JSON body of a speech request. */
+export function body({ text, voice, pace, temperature, seed, rate, format }) {
   const fields = { text, format };
   if (voice) fields.reference_id = voice;
   if (pace) fields.prosody = { speed: Number(pace) };
   if (temperature) fields.temperature = Number(temperature);
   if (rate && format === "pcm") fields.sample_rate = rate;
   // A seed has up to 63 bits, more than a number holds here: it goes into the text as it is.
-  const body = JSON.stringify(fields).slice(0, -1) + (seed ? `,"seed":${BigInt(seed)}}` : "}");
-  return call("v1/tts", { method: "POST", headers: { "Content-Type": "application/json" }, body, signal });
+  return JSON.stringify(fields).slice(0, -1) + (seed ? `,"seed":${BigInt(seed)}}` : "}");
+}
+
+export function say(fields, signal) {
+  const headers = { "Content-Type": "application/json" };
+  return call("v1/tts", { method: "POST", headers, body: body(fields), signal });
 }
 
 export async function status() {

@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { bestPlayer } from "./players.js";
 import { known, watch } from "./server.js";
+import { copy, curl, fileName } from "./sharing.js";
 import * as voices from "./voices.js";
 import { Waveform } from "./waveform.js";
 
@@ -37,6 +38,7 @@ class Take {
   }
 
   async run(fields) {
+    this.text = fields.text;
     const { signal } = this.abort;
     this.player.prepare(known.rate);
     const response = await api.say({ ...fields, rate: known.rate, format: this.player.format }, signal);
@@ -108,16 +110,16 @@ async function speak(event) {
   tell("Waiting for the first sound…");
   show();
   try {
-    await mine.run({
-      text: part("text").value,
-      voice: part("voice").value,
-      pace: part("pace").value,
-      temperature: part("temperature").value,
-      seed: part("seed").value,
-    });
+    await mine.run(fields());
   } catch (error) {
     if (mine === take && !mine.stopped) fail(mine, error);
   }
+}
+
+/** What the form asks for. */
+function fields() {
+  const names = ["text", "voice", "pace", "temperature", "seed"];
+  return Object.fromEntries(names.map((name) => [name, part(name).value]));
 }
 
 function fail(failed, error) {
@@ -145,7 +147,7 @@ function replay() {
 function download() {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(take.player.file());
-  link.download = `shoal.${take.player.extension}`;
+  link.download = `${fileName(take.text)}.${take.player.extension}`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
@@ -155,10 +157,10 @@ function download() {
 function state(name) {
   document.body.dataset.state = name;
   const busy = name === "waiting" || name === "playing";
-  const whole = name === "done" || (!busy && take?.madeAfter != null);
+  const heard = !busy && Boolean(take?.player.hasSound);
   part("stop").disabled = !busy;
-  part("replay").disabled = !whole;
-  part("download").disabled = !whole;
+  part("replay").disabled = !heard;
+  part("download").disabled = !heard;
 }
 
 function tell(text, kind = "") {
@@ -202,6 +204,10 @@ part("speech").addEventListener("submit", speak);
 part("stop").addEventListener("click", stop);
 part("replay").addEventListener("click", replay);
 part("download").addEventListener("click", download);
+part("copy-curl").addEventListener("click", () => {
+  if (!part("speech").reportValidity()) return;
+  tell(copy(curl(api.body({ ...fields(), format: "mp3" }))) ? "Copied; a key, if needed, is not in it." : "The browser does not let this page copy.");
+});
 part("seed-keep").addEventListener("click", () => {
   part("seed").value = take.seed;
   document.querySelector("details").open = true;

@@ -25,6 +25,8 @@ export async function audioContext(rate) {
 }
 
 async function prepare(context) {
+  context.resume().catch(() => {}); // iPhones allow sound only if it is started within the touch
+  if (navigator.audioSession) navigator.audioSession.type = "playback"; // or the mute switch silences it
   await context.audioWorklet.addModule(new URL("worklet.js", import.meta.url));
   return context;
 }
@@ -43,6 +45,10 @@ class WorkletPlayer {
 
   prepare(rate) {
     if (rate) audioContext(rate);
+  }
+
+  get hasSound() {
+    return this.chunks.length > 0;
   }
 
   async open(rate) {
@@ -120,13 +126,23 @@ class Mp3Player {
     this.audio.addEventListener("ended", () => listener.ended());
   }
 
+  get hasSound() {
+    return this.parts.length > 0;
+  }
+
   stop() {
     this.audio.pause();
   }
 
-  replay() {
-    this.audio.currentTime = 0;
-    return this.audio.play();
+  /** Play again what came, all of it or the part before a stop. */
+  async replay() {
+    if (this.complete) this.audio.currentTime = 0;
+    else {
+      this.complete = true;
+      this.audio.src = URL.createObjectURL(this.file());
+      await this.draw();
+    }
+    await this.audio.play();
   }
 
   file() {
@@ -194,6 +210,7 @@ class FilePlayer extends Mp3Player {
   }
 
   async end() {
+    this.complete = true;
     this.audio.src = URL.createObjectURL(this.file());
     await Promise.all([this.audio.play(), this.draw()]);
   }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import shlex
 from collections.abc import Iterator
 
 import pytest
@@ -131,6 +133,42 @@ def test_escape_stops_the_sound_and_the_request(browser: Browser, group: Group) 
     asyncio.run(test())
     eventually(lambda: group.metric("shoal_requests_total", outcome="cancelled") == cancelled + 1)
     eventually(group.idle)
+
+
+@pytest.mark.parametrize("missing", ["", NO_WORKLET])
+def test_what_came_before_a_stop_can_be_played_and_downloaded(browser: Browser, group: Group, missing: str) -> None:
+    async def test() -> None:
+        async with browser.tab(group.base, missing) as tab:
+            await _ready(tab)
+            await tab.run(
+                "window.names = []; HTMLAnchorElement.prototype.click = function () { names.push(this.download) }; 0"
+            )
+            await _speak(tab)
+            await tab.wait_for_state("playing")
+            await tab.press("Escape", 27)
+            assert await tab.wait_for_state("stopped", "done") == "stopped"
+            await tab.click("download")
+            assert (await tab.run("names[0]")).startswith("the-tide-comes-in-and-a-thousand-small.")
+            await tab.click("replay")
+            assert await tab.wait_for_state("done", "failed") == "done"
+            assert tab.complaints == []
+
+    asyncio.run(test())
+
+
+def test_the_request_is_copied_as_a_command(browser: Browser, group: Group) -> None:
+    async def test() -> None:
+        async with browser.tab(group.base) as tab:
+            await _ready(tab)
+            await tab.run("document.oncopy = () => { window.copied = document.activeElement.value }; 0")
+            await tab.write("text", "It's here.")
+            await tab.click("copy-curl")
+            await tab.wait_for("window.copied")
+            command = shlex.split(await tab.run("window.copied"))
+            assert command[:2] == ["curl", f"{group.base}/v1/tts"]
+            assert json.loads(command[command.index("-d") + 1]) == {"text": "It's here.", "format": "mp3"}
+
+    asyncio.run(test())
 
 
 @pytest.mark.parametrize(("missing", "player"), [(NO_WORKLET, "media-source"), (NO_STREAMING, "file")])
