@@ -29,7 +29,11 @@ ensure_environment() {
         "$python" -m venv ${options[@]+"${options[@]}"} "$venv"
     fi
     local pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
-    if ! has_cuda_torch "$venv/bin/python"; then "${pip[@]}" -c "$lock" -r "$root/requirements-torch.lock"; fi
+    if ! has_cuda_torch "$venv/bin/python"; then
+        echo "shoal: 1 of 2: installing torch, the largest part by far" >&2
+        "${pip[@]}" -c "$lock" -r "$root/requirements-torch.lock"
+    fi
+    echo "shoal: 2 of 2: installing $(grep -c == "$lock") more packages" >&2
     "${pip[@]}" --no-deps -r "$lock"
     # Tests of kernels need Triton; a CUDA build of torch has brought its own.
     if [ "$1" = requirements-test.lock ] && [ "$(uname -s)" = Linux ] && ! has_cuda_torch "$venv/bin/python"; then

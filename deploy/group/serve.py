@@ -279,6 +279,12 @@ def run(config: Config) -> int:
     address = group.wait_ready()
     if address is not None:
         print(f"Shoal is ready at http://{address} (run directory {config.run_path})", flush=True)
+        if config.gateway.host in ("0.0.0.0", "::") and (lan := ports.lan_address()):
+            print(
+                f"shoal: others on this network reach it at http://{lan}:{address.rpartition(':')[2]}",
+                file=sys.stderr,
+                flush=True,
+            )
         if greeting := prometheus.greeting(config):
             print(greeting, flush=True)
     elif not group.stopping:
