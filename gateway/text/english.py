@@ -137,6 +137,8 @@ def _letters(found: re.Match[str]) -> str:
     return " ".join(letter for letter in found[0] if letter != ".")
 
 
+_MEASURE = rf"(?:[€£¥₹%]|(?:{_alternatives({**UNITS, **CURRENCY_CODES})})(?![\w/²³]))"
+
 RULES: list[Rule] = [
     *english_mathematics.RULES,
     _rule(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+", _address),
@@ -158,6 +160,8 @@ RULES: list[Rule] = [
     _rule(rf"(?<![\w:.])(\d{{1,2}}):(\d{{2}})(?::(\d{{2}}))?(?![\d:])(?:\s?{_HALF})?", _time),
     _rule(rf"{_FREE}(\d{{1,2}})\s?{_HALF}", lambda found: cardinal(found[1]) + _half_day(found)),
     *english_phones.RULES,
+    _rule(r"(?<=[$€£¥₹])(\s?\d{1,3}),(?=\d{1,2}(?!\w|[.,]\d))", lambda found: f"{found[1]}."),
+    _rule(rf"(?<![\w.,])(\d{{1,3}}),(?=\d{{1,2}}\s?{_MEASURE})", lambda found: f"{found[1]}."),
     _rule(
         r"(?<![\w.-])\+?(?:(?<=\+)(\d{1,3})[ .-]|(\d)[ .-])?\(?(\d{3})\)?[ .-]{1,2}(\d{3})[ .-](\d{4})(?![\w-])", _phone
     ),
@@ -207,6 +211,7 @@ RULES: list[Rule] = [
     *english_names.LATE,
 ]
 
+_WIDE = re.compile(r"[\u2103\u2109\u3300-\u33ff\uff01-\uff5e]")  # ℃, ㎞ and full-width signs
 _SIGN = re.compile("[" + re.escape("".join(SIGNS)) + "]")
 _BLANKS = re.compile(r"[^\S\n]+")
 _LINE_END = re.compile(r" ?\n\s*([-*•#>]+\s+)?")
@@ -214,7 +219,9 @@ _RULER = re.compile(r"[-=_*~#]{2,}|^\s*[-*•#>]+\s+")
 _CELL = re.compile(r"(?<=\w)[^\S\n]*\|[^\S\n]*(?=\w)")
 _DECORATION = re.compile(r"[*_`^~|{}•®™]")
 _SPACES = re.compile(r"\s+")
-_QUOTES = str.maketrans({"‘": "'", "’": "'", "‚": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "…": "..."})
+_QUOTES = str.maketrans(
+    {"‘": "'", "’": "'", "‚": "'", "‛": "'", "“": '"', "”": '"', "„": '"', "‟": '"', "«": '"', "»": '"', "…": "..."}
+)
 
 
 def read_out(text: str) -> str:
@@ -229,7 +236,8 @@ def read_out(text: str) -> str:
 
 def _plain(text: str) -> str:
     """Simplify quotes and digits, drop rulers and bullets, and end each line with a full stop."""
-    text = "".join(_digit(letter) for letter in unicodedata.normalize("NFC", text).translate(_QUOTES))
+    text = _WIDE.sub(lambda found: unicodedata.normalize("NFKC", found[0]), unicodedata.normalize("NFC", text))
+    text = "".join(_digit(letter) for letter in text.translate(_QUOTES))
     text = _BLANKS.sub(" ", text.strip())
     return _LINE_END.sub(_joint, _CELL.sub(", ", _RULER.sub(" ", text)))
 

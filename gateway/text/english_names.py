@@ -6,7 +6,7 @@ import re
 
 from gateway.text.english_rules import Rule, rule
 from gateway.text.english_words import SPELLED
-from gateway.text.numbers import cardinal, ordinal
+from gateway.text.numbers import cardinal, ordinal, year
 
 _NUMBERED = (
     "Chapter|Part|[Ss]cene|[Ss]ection|Section|Act|Scene|Book|Volume|Vol\\.?|Appendix|Phase|War|Type|Class|Level|Stage|Grade|Article|Title|"
@@ -81,6 +81,10 @@ _ONE = r"I(?=[.,:;)!?]|\s*$|\s(?:of|and|to|is|was|scene)\b)"  # and not the pron
 EARLY: list[Rule] = [
     rule(rf"\b({_NUMBERED})\s((?i:{_ROMAN})|{_ONE})(?!\w)", _numbered),
     rule(rf"\b({_REGNAL})\s({_ROMAN}|{_ONE})(?!\w)", _regnal),
+    rule(
+        r"(?<!\w)(?=M[MCDXLVI]{3})(M{1,3}(?:CM|CD|D?C{0,3})(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3}))(?!\w)",
+        lambda found: year(str(roman(found[1]))),
+    ),
     rule(r"\b([A-Z][a-z]{2,20})\s(II|III|IV|VI|VII|VIII|IX|XI|XII|XIII|XIV|XV|XVI|XIX|XX)(?!\w)", _named),
 ]
 LATE: list[Rule] = [

@@ -6,11 +6,12 @@ import re
 
 from gateway.text.english_rules import Rule, rule
 from gateway.text.english_words import MONTHS
-from gateway.text.numbers import cardinal, ordinal, plural, year
+from gateway.text.numbers import amount, cardinal, ordinal, plural, year
 
 _CLOCK = r"(?P<hour>[01]?\d|2[0-4]):(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d)(?:[.,]\d{1,9})?)?"
 _ZONE = r"\s?(?:Z\b|UTC\b|GMT\b|[+\-\u2212]\d{2}:?\d{2}(?!\d))"
-_NO_SECONDS = "".join(rf"(?<!\b{word} )" for word in "wait Wait after for within every takes took lasts under".split())
+_LASTING = "wait|Wait|after|for|within|every|takes|took|lasts|under"
+_NO_SECONDS = "".join(rf"(?<!\b{word} )" for word in _LASTING.split("|"))
 
 
 def _date(found: re.Match[str]) -> str | None:
@@ -47,6 +48,8 @@ def _year_month(found: re.Match[str]) -> str:
 
 
 RULES: list[Rule] = [
+    rule(r"(?<![\w:.,])([01]?\d|2[0-3])h([0-5]\d)(?!\w)", lambda found: f"{found[1]}:{found[2]}"),
+    rule(rf"\b({_LASTING}) (\d{{1,6}})s(?!\w)", lambda found: f"{found[1]} {amount(found[2], 'second', 'seconds')}"),
     rule(
         rf"(?<![\w-])(?P<year>\d{{4}})-(?P<month>\d{{2}})-(?P<day>\d{{2}})(?:T|,?\s){_CLOCK}(?:{_ZONE})?(?![\w:])",
         _timestamp,

@@ -182,6 +182,14 @@ AS_WRITTEN = {
     "IT WAS A DARK NIGHT IN THE CITY.": "It Was A Dark Night In The City.",
     "MR SMITH MET MRS JONES": "Mr Smith Met Mrs Jones",
     "NASA, NATO and OK": "NASA, NATO and OK",
+    "Made in MMXXIV, a MIX of MMM.": "Made in twenty twenty-four, a MIX of MMM.",
+    "It costs €3,50, or 3,50 €.": "It costs three euros and fifty cents, or three euros and fifty cents.",
+    "It costs €3,50.": "It costs three euros and fifty cents.",
+    "3,5 kg and 1,500 kg": "three point five kilograms and one thousand five hundred kilograms",
+    "rows 1,2 and 3": "rows one,two and three",
+    "at 12h30": "at twelve thirty",
+    "It took 30s in the 90s; wait 5s.": "It took thirty seconds in the nineties; wait five seconds.",
+    "20 ℃, 5 ㎞, don＇t ‛do’ it！": "twenty degrees Celsius, five kilometers, don't 'do' it!",
     "The report of 2020-12 is late.": "The report of December twenty twenty is late.",
     "Backup of 2024-03-15T14:30:00Z failed.": (
         "Backup of March fifteenth, twenty twenty-four, fourteen thirty failed."
