@@ -89,6 +89,23 @@ def voice(server: Group, recording: str) -> Iterator[str]:
     asyncio.run(change("DELETE", "/v1/references/delete", json={"reference_id": name}))
 
 
+@pytest.fixture
+def public_voice(server: Group, voice: str) -> str:
+    """The id of a voice that clients without its key see as well."""
+
+    async def publish() -> int:
+        async with aiohttp.request(
+            "PATCH",
+            f"{server.base}/model/{voice}",
+            headers={"Authorization": f"Bearer {KEY}"},
+            data=aiohttp.FormData({"visibility": "public"}),
+        ) as reply:
+            return reply.status
+
+    assert asyncio.run(publish()) == 200
+    return voice
+
+
 def scenarios(group: str, script: str, base: str) -> Scenario:
     """Runs a scenario of a script (path from here) by what the clients of that group run on: its result."""
 

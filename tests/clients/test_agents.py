@@ -89,10 +89,12 @@ def test_pipecat_speaks_through_the_other_door(pipecat: Scenario) -> None:
 
 
 @pytest.mark.parametrize("key", [KEY, ""])
-def test_wyoming_openai_takes_it_for_a_server_that_lists_its_voices(wyoming: Scenario, voice: str, key: str) -> None:
+def test_wyoming_openai_takes_it_for_a_server_that_lists_its_voices(
+    wyoming: Scenario, public_voice: str, key: str
+) -> None:
     result = wyoming("detect", key=key)
     assert result["backend"] == "KOKORO_FASTAPI"
-    assert {"default", voice} <= set(result["voices"])
+    assert {"default", public_voice} <= set(result["voices"])  # it lists them without its key
 
 
 def test_wyoming_openai_streams(wyoming: Scenario, voice: str) -> None:

@@ -20,6 +20,7 @@ Schema: TypeAlias = dict[str, Any]
 AUDIO: Schema = {"type": "string", "contentEncoding": "base64", "description": "A recording; binary in msgpack."}
 FILE: Schema = {"type": "string", "format": "binary"}  # of a form
 ID: Schema = {"type": "string", "pattern": f"^{VOICE_ID}$"}
+_BLANK: Schema = {"type": "string", "pattern": r"^\s*$"}  # counts as absent
 SPEECH, OPENAI_SPEECH, SPEECH_FORM = "SpeechRequest", "OpenAISpeechRequest", "SpeechForm"
 
 DESCRIPTIONS = {
@@ -118,6 +119,9 @@ def _speech(schema: Schema, settings: Settings, context: int, prosody: Schema) -
     properties["prosody"] = nullable(prosody | {"properties": prosody["properties"] | {"speed": _speed(FISH)}})
     for name in ("reference_id", "references"):
         properties[name] = _bounded(properties[name], settings.max_references)
+    properties["reference_id"] = properties["reference_id"] | {
+        "anyOf": [*properties["reference_id"]["anyOf"], _BLANK, {"type": "array", "items": _BLANK, "minItems": 1}]
+    }
     for name, description in DESCRIPTIONS.items():
         properties[name] = properties[name] | {"description": description}
     return schema | {"properties": properties}
