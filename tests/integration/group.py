@@ -19,6 +19,7 @@ import psutil
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("gateway", "scheduler", "ar_worker", "vocoder_worker")
 START_SECONDS = 120.0
+START_SECONDS = 120
 STOP_SECONDS = 60.0
 RUN_ALL = (str(ROOT / "deploy" / "run_all.sh"),)
 
@@ -29,7 +30,10 @@ class Group:
     def __init__(self, run_dir: Path, *options: str, command: Sequence[str] = RUN_ALL, cwd: Path = ROOT) -> None:
         self.run_dir = run_dir
         directories = ["--run-dir", str(run_dir), "--data-dir", str(run_dir / "data"), "--port", "0"]
-        self.process = subprocess.Popen([*command, *directories, *options], stdout=subprocess.PIPE, text=True, cwd=cwd)
+        limit = ["--set", f"supervisor.start_timeout={START_SECONDS}"]  # then the logs are printed
+        self.process = subprocess.Popen(
+            [*command, *directories, *limit, *options], stdout=subprocess.PIPE, text=True, cwd=cwd
+        )
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline().strip()
         assert "ready at http://" in self.line, f"{self.line}\n{self.logs()}"
