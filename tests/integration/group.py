@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -19,7 +21,6 @@ import psutil
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("gateway", "scheduler", "ar_worker", "vocoder_worker")
 START_SECONDS = 120.0
-START_SECONDS = 120
 STOP_SECONDS = 60.0
 RUN_ALL = (str(ROOT / "deploy" / "run_all.sh"),)
 
@@ -129,7 +130,9 @@ def costs(step_ms: float = 2.0, call_ms: float = 1.0, **settings: object) -> lis
 
 
 def free_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that is free now, below those that the system gives to others meanwhile (from 32,768 on Linux)."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
