@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 from common.messages import Array, StepPlan
 
-CAPTURE_EXIT_CODE = 91
-"""Exit code of a worker whose capture failed."""
+CAPTURE_EXIT_CODE = 92
+"""Exit code of a worker whose capture failed. Device faults have 90, hangs 91."""
 
 
 class CaptureError(RuntimeError):

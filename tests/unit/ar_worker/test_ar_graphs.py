@@ -20,6 +20,7 @@ from ar_worker.executor import CAPTURE_EXIT_CODE, CaptureError, StepOutput
 from ar_worker.ops import Ops
 from ar_worker.step_inputs import StepInputs
 from ar_worker.torch_executor import TorchExecutor
+from common import device_faults, worker
 from common.config import Config
 from common.messages import Message, StepPlan
 from common.process import Process
@@ -130,6 +131,10 @@ def test_a_failed_capture_ends_the_worker_which_starts_again_without_graphs(
     ar_main.prepared(process)
     assert asked == [True, False]
     assert (tmp_path / "ar_worker.no-graphs").read_text() == "the graph of 8 rows: out of memory"
+
+
+def test_each_way_in_which_a_worker_ends_itself_has_an_exit_code_of_its_own() -> None:
+    assert len({CAPTURE_EXIT_CODE, device_faults.EXIT_CODE, worker.HANG_EXIT_CODE}) == 3
 
 
 # Answers --------------------------------------------------------------------------------------------------------------
