@@ -14,7 +14,6 @@ Options: high-water marks are a backstop that credit keeps out of reach. LINGER 
 from __future__ import annotations
 
 import functools
-import ipaddress
 import logging
 import operator
 import os
@@ -25,6 +24,7 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from common.addresses import is_loopback
 from common.config import ROOT, Config, ConfigError
 from common.key_directory import CurveKeys
 from common.logs import Throttle
@@ -103,13 +103,6 @@ def _check_hosts(config: Config) -> None:
     for name, host in (("transport.scheduler", scheduler), ("transport.audio_host", config.transport.audio_host)):
         if host and not config.transport.keys and not is_loopback(host):
             raise ConfigError(f"{name}: {host} is reached over the network: transport.keys must name a key directory")
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class Monitor:

@@ -19,10 +19,11 @@ import click
 
 from common import command_line
 from common import config as configuration
+from common.addresses import is_loopback
 from common.checkpoint import CheckpointError, load_codec_config, load_generation_config, load_model_config
 from common.config import Config, ConfigError, worker_names
 from common.files import make_private, make_writable, write_atomically
-from common.transport import audio_endpoint, is_loopback, load_curve_keys
+from common.transport import audio_endpoint, load_curve_keys
 from common.weight_files import check_weight_files
 from deploy.group import mps, ports, prometheus
 from deploy.group.mps import MpsError

@@ -7,12 +7,12 @@ configured hosts, this machine's own name, and those of ``gateway.allowed_hosts`
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import socket
 
 from aiohttp import hdrs, web
 
+from common.addresses import is_address
 from gateway.http.errors import ApiError
 from gateway.http.settings import SETTINGS
 
@@ -46,10 +46,4 @@ def _name(host: str) -> str:
 
 
 def _is_local(name: str) -> bool:
-    if "." not in name or name == _OWN_NAME or name.endswith(LOCAL_DOMAINS):
-        return True
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+    return "." not in name or name == _OWN_NAME or name.endswith(LOCAL_DOMAINS) or is_address(name)

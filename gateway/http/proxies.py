@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from aiohttp import hdrs, web
 
+from common.addresses import is_address
 from gateway.http.settings import SETTINGS
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -28,7 +29,7 @@ def client_address(request: web.Request) -> str:
     if not is_trusted(address, trusted):
         return address
     for hop in reversed(_hops(request)[-MOST_HOPS:]):
-        if not _is_address(hop):
+        if not is_address(hop):
             break
         address = hop
         if not is_trusted(address, trusted):
@@ -39,7 +40,7 @@ def client_address(request: web.Request) -> str:
 def is_trusted(address: str, trusted: Iterable[str]) -> bool:
     """Return whether an address is one of the networks."""
     networks = _networks(tuple(trusted))
-    return bool(networks) and _is_address(address) and any(ipaddress.ip_address(address) in one for one in networks)
+    return bool(networks) and is_address(address) and any(ipaddress.ip_address(address) in one for one in networks)
 
 
 @lru_cache(maxsize=8)
@@ -63,11 +64,3 @@ def _bare(address: str) -> str:
     if address.startswith("["):
         return address[1:].partition("]")[0]
     return address.partition(":")[0] if address.count(":") == 1 else address
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from common.addresses import is_address
 from gateway.errors import RequestError
 
 VERSION = 2
@@ -150,7 +150,7 @@ class Catalogue:
         """Version 1 kept the address of a client without a key as the owner; such voices belong to nobody."""
         with self._transaction() as database:
             owners = [owner for (owner,) in database.execute("SELECT DISTINCT owner FROM voices").fetchall()]
-            for owner in filter(_is_address, owners):
+            for owner in filter(is_address, owners):
                 database.execute("UPDATE voices SET owner = '' WHERE owner = ?", (owner,))
             database.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -169,14 +169,6 @@ class Catalogue:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise
-
-
-def _is_address(owner: str) -> bool:
-    try:
-        ipaddress.ip_address(owner)
-    except ValueError:
-        return False
-    return True
 
 
 def taken(voice: str, param: str) -> RequestError:
