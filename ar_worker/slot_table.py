@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ar_worker.sampling import MOST_RANKS
 from common.checkpoint import ModelConfig
 from common.messages import PROMPT_ROWS, Array, StepPlan
-
-LARGEST_TOP_K = 256
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,8 @@ def apply_plan(plan: StepPlan, arrays: Sequence[Array], table: SlotTable, limits
         table.assigned[slot], table.lengths[slot] = False, 0
         table.pages[slot] = -1
     for item in plan.assigned:
-        if not 1 <= item.sampling.top_k <= LARGEST_TOP_K:
-            raise ValueError(f"top_k {item.sampling.top_k} of slot {item.slot} is not within 1..{LARGEST_TOP_K}")
+        if not 1 <= item.sampling.top_k <= MOST_RANKS:
+            raise ValueError(f"top_k {item.sampling.top_k} of slot {item.slot} is not within 1..{MOST_RANKS}")
         table.assigned[item.slot] = True
     table.pages[appends[:, 0], appends[:, 1]] = appends[:, 2]
     _check_prompt(prompt, limits.model)

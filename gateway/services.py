@@ -26,13 +26,13 @@ from gateway.observe.trace_context import TraceContext
 from gateway.voices.service import Voices
 
 ARRIVAL: web.RequestKey[float] = web.RequestKey("arrival", float)
-"""When a request came, by the clock of the event loop."""
+"""Time of a request's arrival, by the clock of the event loop."""
 
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 """The id in the reply's X-Request-Id."""
 
 TRACE: web.RequestKey[TraceContext] = web.RequestKey("trace", TraceContext)
-"""The trace it belongs to."""
+"""The trace that the request belongs to."""
 
 LOGGED: web.RequestKey[bool] = web.RequestKey("logged", bool)
 """Set where a session writes a line of its own about the request."""

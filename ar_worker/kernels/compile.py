@@ -26,7 +26,7 @@ CAPABILITIES = (80, 86, 89, 90, 100, 120)
 
 @dataclass(frozen=True)
 class Compiled:
-    """What a compiled kernel needs of a GPU; ``spills`` in bytes of stores and loads, ``shared`` in bytes."""
+    """Resources that a compiled kernel takes on a GPU; ``spills`` in bytes of stores and loads, ``shared`` in bytes."""
 
     kernel: str
     capability: int

@@ -212,7 +212,7 @@ def run_twins(op: str, kernels: Ops, eager: Ops, arguments: tuple[Any, ...]) -> 
 
 
 def compare(pairs: list[tuple[Tensor, Tensor]]) -> Difference:
-    """How far the kernel's results are from the twin's."""
+    """Measure the distance of the kernel's results from the twin's."""
     worst, same, ids = 0.0, 0, 0
     for kernel, twin in pairs:
         if kernel.dtype == torch.int64:

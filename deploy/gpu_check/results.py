@@ -33,7 +33,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Context:
-    """Where a check runs; ``tiny``: on a CPU, with small shapes, and no verdict about speed."""
+    """Surroundings of a check; ``tiny``: on a CPU, with small shapes, and no verdict about speed."""
 
     device: torch.device
     tiny: bool

@@ -17,7 +17,7 @@ NAMES = {fish: openai for openai, fish in RENAMED.items()} | {
     "prosody.speed": "speed",
     "reference_id": "voice",
 }
-"""What Fish's fields are called here, for errors."""
+"""Names of Fish's fields in OpenAI's body, for errors."""
 
 _REFERENCE_NAMES = {
     "references[0]": "ref_audio",

@@ -83,25 +83,26 @@ class Usage(Reply, frozen=True):
     audio_seconds: float
 
 
-class Credit(Reply, frozen=True):
-    """A stub, by which clients check a key."""
+class Owned(Reply, frozen=True):
+    """Fields that Fish's account objects begin with."""
 
     id: str = field(name="_id")
     user_id: str
     created_at: str
     updated_at: str
+
+
+class Credit(Owned, frozen=True):
+    """A stub, by which clients check a key."""
+
     credit: str
     has_free_credit: bool
     has_phone_sha256: bool
 
 
-class Package(Reply, frozen=True):
+class Package(Owned, frozen=True):
     """A stub, by which clients check a key."""
 
-    id: str = field(name="_id")
-    user_id: str
-    created_at: str
-    updated_at: str
     type: str
     total: int
     balance: int

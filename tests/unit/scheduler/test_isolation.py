@@ -23,15 +23,19 @@ def make_world() -> World:
     return world
 
 
-def check(world: World, poisoned: str, others: list[str], caplog: pytest.LogCaptureFixture) -> None:
-    world.settle()
+def check_ended_alone(world: World, poisoned: str, code: str, others: list[str]) -> None:
     failure = world.ended[poisoned].failure
     assert failure is not None
-    assert failure.code == "internal_error"
+    assert failure.code == code
     for other in others:
         assert world.ended[other].failure is None
         world.check_ended(other)
     world.check_idle()
+
+
+def check(world: World, poisoned: str, others: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    world.settle()
+    check_ended_alone(world, poisoned, "internal_error", others)
     assert any(record.exc_info and isinstance(record.exc_info[1], PoisonError) for record in caplog.records)
 
 
@@ -114,10 +118,4 @@ def test_a_request_with_which_planning_always_fails_is_found_and_ends_alone(
     for _ in range(20):
         world.settle()
         world.carry_out()
-    failure = world.ended[poisoned].failure
-    assert failure is not None
-    assert failure.code == "worker_lost"
-    for request in requests:
-        assert world.ended[request].failure is None
-        world.check_ended(request)
-    world.check_idle()
+    check_ended_alone(world, poisoned, "worker_lost", requests)
