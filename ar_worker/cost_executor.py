@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from ar_worker.executor import StepOutput
+from common.checkpoint import NUM_CODEBOOKS
 from common.config import ArCost
 from common.cost_device import CostDevice
 from common.cost_models import step_model
 from common.messages import Array, StepPlan
 
-CODEBOOKS = 10
 CODES = 64  # of each codebook
 PAGES = 2048
 DISTINCT = 65_536  # frames, after which codes come again
@@ -25,7 +25,7 @@ DISTINCT = 65_536  # frames, after which codes come again
 def drawn_codes() -> Array:
     """Pseudo-random codes, int16 [DISTINCT, 10]."""
     numbers = np.arange(1, DISTINCT + 1, dtype=np.uint64)[:, None]
-    mixed = numbers * (np.arange(1, CODEBOOKS + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    mixed = numbers * (np.arange(1, NUM_CODEBOOKS + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
     return ((mixed ^ (mixed >> np.uint64(29))) % np.uint64(CODES)).astype(np.int16)
 
 

@@ -9,9 +9,8 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from common.checkpoint import NUM_CODEBOOKS
 from common.messages import Array, Ended, Failure, FinishReason, FrameSpan, Rested
-
-CODEBOOKS = 10
 
 
 class Chunk(NamedTuple):
@@ -97,7 +96,7 @@ class Stream:
     @property
     def codes(self) -> Array:
         """Codes of the received frames, int16 [frames, 10], if they came with them."""
-        return np.frombuffer(bytes(self._codes), np.int16).reshape(-1, CODEBOOKS)
+        return np.frombuffer(bytes(self._codes), np.int16).reshape(-1, NUM_CODEBOOKS)
 
     @property
     def drained(self) -> bool:

@@ -57,19 +57,16 @@ class Recovery:
         at_work = set(worker.sequences) if blame_all else worker.at_work()
         suspects = [request for request in requests if request.kills_ar and request.id in at_work]
 
-        def leave(request: Request) -> None:
-            if suspects == [request]:
-                self._registry.abort(request, "error", KILLS_WORKERS)
-                return
+        def leave(request: Request, blamed: bool) -> None:
             self._registry.rouse(request)
-            if len(suspects) != 1 and request.id in at_work:
+            if blamed:
                 request.ar_losses.add(request.frames)
             request.prompt_tokens += request.frames - request.history.replayed
             request.history.merge(worker.semantic_begin)
             self._observer.remade(request, "ar", request.frames)
             self._await_places(request, now)
 
-        self._for_each(requests, leave)
+        self._take_off(requests, at_work, suspects, leave)
 
     def vocoder_lost(self, incarnation: str, now: float, blame_all: bool = False) -> None:
         """Remove a lost vocoder worker. Its requests continue. ``blame_all``: as in :meth:`ar_lost`."""
@@ -78,22 +75,33 @@ class Recovery:
         at_work = set(worker.streams) if blame_all else worker.at_work()
         suspects = [request for request in requests if request.kills_vocoder and request.id in at_work]
 
-        def leave(request: Request) -> None:
-            if suspects == [request]:
-                self._registry.abort(request, "error", KILLS_WORKERS)
-                return
-            if len(suspects) != 1 and request.id in at_work:
+        def leave(request: Request, blamed: bool) -> None:
+            if blamed:
                 request.vocoder_losses.add(request.playback.delivered)
             request.playback.restart()
             self._observer.remade(request, "vocoder", request.playback.delivered)
             self._await_places(request, now)
 
-        self._for_each(requests, leave)
+        self._take_off(requests, at_work, suspects, leave)
 
-    def _for_each(self, requests: list[Request], leave: Callable[[Request], None]) -> None:
+    def _take_off(
+        self,
+        requests: list[Request],
+        at_work: set[str],
+        suspects: list[Request],
+        leave: Callable[[Request, bool], None],
+    ) -> None:
+        """Take requests off a lost worker: a lone suspect ends, all others leave.
+
+        ``leave``: called with a request and whether the loss counts against it, since it was at work and no lone
+        suspect explains the loss.
+        """
         for request in requests:
             try:
-                leave(request)
+                if suspects == [request]:
+                    self._registry.abort(request, "error", KILLS_WORKERS)
+                else:
+                    leave(request, len(suspects) != 1 and request.id in at_work)
             except Exception:
                 self._registry.fail(request)
 

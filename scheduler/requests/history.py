@@ -6,10 +6,10 @@ import itertools
 
 import numpy as np
 
+from common.checkpoint import NUM_CODEBOOKS
 from common.messages import REPETITION_WINDOW, Array
 
-CODEBOOKS = 10
-_ROW = CODEBOOKS * 2  # bytes of a frame
+_ROW = NUM_CODEBOOKS * 2  # bytes of a frame
 
 
 class History:
@@ -65,7 +65,7 @@ class History:
     def codes(self, first: int, frames: int) -> Array:
         """Frames from ``first`` on, int16 [frames, 10]."""
         data = bytes(self._codes[first * _ROW : (first + frames) * _ROW])
-        return np.frombuffer(data, np.int16).reshape(-1, CODEBOOKS)
+        return np.frombuffer(data, np.int16).reshape(-1, NUM_CODEBOOKS)
 
     def turn_starts_in(self, first: int, frames: int) -> list[int]:
         """The first frames of turns that begin within a span of frames."""
