@@ -20,7 +20,7 @@ from deploy.cli.sound import with_sizes
 
 NO_DEVICE = "without a sound device, write a file with -o"
 
-FORMATS = ("wav", "pcm", "mp3", "opus", "aac", "flac")
+FORMATS = ("wav", "pcm", "mp3", "opus", "aac", "flac", "ulaw", "alaw", "wav_ulaw", "wav_alaw")
 HEADER_BYTES = 4096  # a WAV header lies within these
 EPILOG = """\b
 Examples:
@@ -122,7 +122,7 @@ def _file(output: str) -> Iterator[BinaryIO]:
 
 def _complete(file: BinaryIO, sound_format: str) -> None:
     """Fill in the sizes in the header of a streamed WAV file."""
-    if sound_format == "wav":
+    if sound_format.startswith("wav"):
         length = file.tell()
         file.seek(0)
         head = with_sizes(file.read(HEADER_BYTES), length)

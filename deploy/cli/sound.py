@@ -81,5 +81,9 @@ def with_sizes(wav: bytes, length: int) -> bytes:
         return wav
     fixed = bytearray(wav)
     struct.pack_into("<I", fixed, 4, min(length - 8, UNKNOWN_SIZE))
-    struct.pack_into("<I", fixed, data + 4, min(length - data - 8, UNKNOWN_SIZE))
+    size = min(length - data - 8, UNKNOWN_SIZE)
+    struct.pack_into("<I", fixed, data + 4, size)
+    fact = wav.find(b"fact", 0, data)
+    if fact >= 0:  # the number of samples, of codes with one byte each
+        struct.pack_into("<I", fixed, fact + 8, size)
     return bytes(fixed)

@@ -9,11 +9,20 @@ from msgspec import Struct
 
 from gateway.errors import InvalidFieldError
 
-Format: TypeAlias = Literal["mp3", "wav", "pcm", "opus", "aac", "flac"]
+Format: TypeAlias = Literal["mp3", "wav", "pcm", "opus", "aac", "flac", "ulaw", "alaw", "wav_ulaw", "wav_alaw"]
 
 RATES = (8_000, 48_000)  # lowest and highest that can be asked for
 OPUS_AUTO = 48_000  # bit/s, of a mono voice: transparent
 CODECS = importlib.util.find_spec("av") is not None  # the extra ``codecs`` is installed
+
+# What clients of telephony, and OpenAI's Realtime API, call the two laws at 8 kHz.
+_TELEPHONY: dict[Format, tuple[str, ...]] = {
+    "ulaw": ("mulaw", "ulaw_8000", "pcm_mulaw", "g711_ulaw", "audio/basic", "audio/pcmu", "audio/x-mulaw"),
+    "alaw": ("alaw_8000", "pcm_alaw", "g711_alaw", "audio/pcma", "audio/x-alaw"),
+    "wav_ulaw": ("wav_mulaw",),
+}
+ALIASES = {alias: name for name, aliases in _TELEPHONY.items() for alias in aliases}
+"""Other names of formats; a media type may be followed by ``;rate=8000``."""
 
 _NEED_CODECS = ("opus", "aac", "flac")
 _OPUS_RATE = 48_000
@@ -21,6 +30,7 @@ _OPUS_BITS = (6_000, 256_000)
 # Sample rates for which MPEG-1, 2 and 2.5 layer III (and AAC, among others) are defined.
 _MPEG = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
 _KNOWN_RATES = {"mp3": _MPEG, "aac": _MPEG, "opus": (8_000, 12_000, 16_000, 24_000, 48_000)}
+_KNOWN_RATES |= dict.fromkeys(("ulaw", "alaw", "wav_ulaw", "wav_alaw"), (8_000,))
 
 
 class Delivery(Struct, frozen=True):
@@ -32,6 +42,13 @@ class Delivery(Struct, frozen=True):
     volume: float = 0.0
     mp3_bitrate: int = 128
     opus_bitrate: int = OPUS_AUTO
+
+
+def format_named(name: str) -> str:
+    """Return the format that one of its other names means; any other name as it is."""
+    media_type, _, parameter = name.partition(";")
+    known = name if parameter.strip() != "rate=8000" else media_type.strip()
+    return ALIASES.get(known, name)
 
 
 def rate_of(sound_format: Format, asked: int | None, model_rate: int, pcm_rate: int) -> int:

@@ -8,7 +8,8 @@ import numpy as np
 import soxr
 
 from common.messages import Array
-from gateway.audio.delivery import CODECS, Delivery
+from gateway.audio.delivery import CODECS, Delivery, Format
+from gateway.audio.g711 import G711, Law
 from gateway.audio.mp3 import Mp3
 from gateway.audio.pcm import Pcm, Wav
 
@@ -18,6 +19,7 @@ if CODECS:  # now rather than with the first request: it takes a tenth of a seco
 
 LIGHT_SAMPLES = 65_536  # so many can be resampled and written as integers within a millisecond or two
 
+_LAWS: dict[Format, Law] = {"ulaw": "ulaw", "alaw": "alaw", "wav_ulaw": "ulaw", "wav_alaw": "alaw"}
 _NONE = np.zeros(0, np.float32)
 
 
@@ -117,10 +119,13 @@ class Pipeline:
 
 def _encoder(delivery: Delivery) -> Encoder:
     rate = delivery.rate
+    if delivery.format in _LAWS:
+        law = G711(_LAWS[delivery.format])
+        return Wav(law) if delivery.format.startswith("wav") else law
     if delivery.format == "pcm":
         return Pcm(rate)
     if delivery.format == "wav":
-        return Wav(rate)
+        return Wav(Pcm(rate))
     if delivery.format == "mp3":
         return Mp3(rate, delivery.mp3_bitrate)
     if delivery.format == "opus":

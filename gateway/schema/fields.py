@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from common.config import Gateway as Settings
 from common.messages import Priority, Sampling
-from gateway.audio import Delivery, Format, check_codecs, opus_bits, rate_of
+from gateway.audio import Delivery, Format, check_codecs, format_named, opus_bits, rate_of
 from gateway.checkpoint.prompt import spoken_part
 from gateway.checkpoint.served_model import ServedModel
 from gateway.http.errors import ApiError, invalid
@@ -150,6 +150,8 @@ def _convert(values: dict[Any, Any]) -> Fields:
     named = tidied({name: value for name, value in values.items() if isinstance(name, str)}, keep=("text",))
     if "references" in named:
         named["references"] = with_plain_audio(named["references"])
+    if isinstance(named.get("format"), str):
+        named["format"] = format_named(named["format"])
     return convert(named, Fields)
 
 

@@ -45,6 +45,21 @@ def test_ffmpeg_decodes_it(pipe: Pipe, format: str) -> None:
     assert SECONDS <= seconds <= SECONDS + PADDING.get(format, 0.001)
 
 
+@pytest.mark.parametrize(
+    ("format", "reader"),
+    [
+        ("ulaw", ["ffmpeg", "-v", "error", "-f", "mulaw", "-ar", "8000", "-ac", "1", "-i", "-", *RAW, "-"]),
+        ("alaw", ["ffmpeg", "-v", "error", "-f", "alaw", "-ar", "8000", "-ac", "1", "-i", "-", *RAW, "-"]),
+        ("wav_ulaw", ["ffmpeg", "-v", "error", "-i", "-", *RAW, "-"]),
+        ("wav_alaw", ["ffmpeg", "-v", "error", "-i", "-", *RAW, "-"]),
+        ("ulaw", ["sox", "-t", "ul", "-r", "8000", "-c", "1", "-", "-t", "raw", "-e", "signed", "-b", "16", "-"]),
+        ("wav_alaw", ["sox", "-t", "wav", "-", "-t", "raw", "-e", "signed", "-b", "16", "-"]),
+    ],
+)
+def test_telephony_is_decoded(pipe: Pipe, format: str, reader: list[str]) -> None:
+    assert_pcm(pipe(format, reader), 8_000)
+
+
 def test_ffmpeg_reads_raw_samples(pipe: Pipe) -> None:
     assert_pcm(pipe("pcm", ["ffmpeg", "-v", "error", *RAW, "-ar", "44100", "-i", "-", *RAW, "-"]), 44100)
 

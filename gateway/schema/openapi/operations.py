@@ -13,7 +13,10 @@ from gateway.schema import replies
 from gateway.schema.openapi.schemas import FILE, ID, OPENAI_SPEECH, SPEECH, SPEECH_FORM, Schema, query_of_listing
 
 PAGE_TYPES = ("text/html", "text/css", "text/javascript", "image/svg+xml")
-SOUND_TYPES = ("audio/mpeg", "audio/wav", "audio/pcm", "audio/ogg", "audio/aac", "audio/flac")
+SOUND_TYPES = (
+    *("audio/mpeg", "audio/wav", "audio/pcm", "audio/ogg", "audio/aac", "audio/flac"),
+    *("audio/basic", "audio/x-alaw"),
+)
 
 LIVE = """A WebSocket. Messages are binary, each a msgpack map, in both directions.
 
