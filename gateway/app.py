@@ -14,7 +14,21 @@ from aiohttp import web
 
 from common import logs
 from gateway.access import auth
-from gateway.api import account, codes, debug, description, health, live, openai, page, references, tts, voices, vqgan
+from gateway.api import (
+    account,
+    codes,
+    debug,
+    description,
+    elevenlabs,
+    health,
+    live,
+    openai,
+    page,
+    references,
+    tts,
+    voices,
+    vqgan,
+)
 from gateway.errors import RequestError, SlowClientError
 from gateway.http import cors, hosts, idempotency, protocol_errors, voice_header
 from gateway.http.buffers import BODY, Holding
@@ -38,7 +52,8 @@ _COUNTED_METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})  # against the 
 def make_app(gateway: Gateway) -> web.Application:
     app = web.Application(middlewares=[_answer, _admit], client_max_size=gateway.settings.max_body_bytes)
     app[GATEWAY], app[SETTINGS], app[auth.KEYS] = gateway, gateway.settings, gateway.keys
-    for endpoints in (tts, live, openai, codes, references, voices, vqgan, account, debug, health, page, description):
+    speaking, of_clients = (tts, live, openai, elevenlabs, codes, vqgan), (references, voices, account)
+    for endpoints in (*speaking, *of_clients, debug, health, page, description):
         app.add_routes(_expecting(endpoints.routes))
         app.add_routes(_expecting(_compatible(endpoints.routes)))
     app[description.DOCUMENT] = msgspec.json.encode(openapi.document(app.router.routes(), gateway))

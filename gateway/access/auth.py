@@ -15,9 +15,10 @@ COMPAT = "/compat"  # the same routes again, under the prefix Fish's cloud has f
 GUARDED = ("/v1/", "/model", "/wallet/")
 OPERATORS = ("/debug/", "/metrics")  # show other clients' requests and keys, also during a drain
 OPEN = frozenset({"/v1/health", "/v1/test"})
-LISTINGS = frozenset({"/v1/models", "/v1/models/{id}", "/v1/audio/models", "/v1/audio/voices"})
+LISTINGS = frozenset({"/v1/models", "/v1/models/{id}", "/v1/audio/models", "/v1/audio/voices", "/v1/voices"})
 
-_SPEAK = ("/v1/tts", "/v1/audio/speech", "/v1/codes", "/v1/vqgan/", "/v1/asr")
+ELEVENLABS_KEY = "xi-api-key"  # their clients' header
+_SPEAK = ("/v1/tts", "/v1/audio/speech", "/v1/text-to-speech/", "/v1/codes", "/v1/vqgan/", "/v1/asr")
 _VOICES = ("/model", "/v1/references/", "/v1/audio/voices")
 _READING = ("GET", "HEAD")
 
@@ -88,8 +89,13 @@ def is_upgrade(request: web.Request) -> bool:
 
 
 def _key(request: web.Request) -> str:
-    """Return the key of the Authorization header, or of the query of a WebSocket, where browsers can't set headers."""
+    """Return the key of the Authorization header, or of that of ElevenLabs' clients.
+
+    Browsers can't set the headers of a WebSocket: there the query may have the key.
+    """
     scheme, _, key = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer" and key.strip():
         return key.strip()
+    if key := request.headers.get(ELEVENLABS_KEY, "").strip():
+        return key
     return request.query.get("api_key", "") if is_upgrade(request) else ""

@@ -125,13 +125,14 @@ async def _voice(gateway: Gateway, body: OpenAIFields, viewer: Viewer) -> str | 
     """
     by_model = "" if not body.model or (body.voice and _is_ours(gateway, body.model)) else body.model
     if by_model and await _exists(gateway, by_model, viewer):
-        return await _named(gateway, body.voice or by_model, viewer)
+        return await named_voice(gateway, body.voice or by_model, viewer)
     if body.model and not _is_ours(gateway, body.model):
         raise _no_model(gateway, body.model)
-    return await _named(gateway, body.voice, viewer)
+    return await named_voice(gateway, body.voice, viewer)
 
 
-async def _named(gateway: Gateway, name: str, viewer: Viewer) -> str | None:
+async def named_voice(gateway: Gateway, name: str, viewer: Viewer) -> str | None:
+    """Return the voice that a client's name for it means; None: the default one."""
     alias = gateway.settings.openai_voices.get(name)
     if alias is not None:
         return alias or None

@@ -9,7 +9,7 @@ from gateway.http.settings import SETTINGS
 
 EXPOSED = "X-Request-Id, X-Sample-Rate, X-Seed, X-Finish-Reason, X-Frames, X-Ignored-Fields, X-Voice-Id, Retry-After"
 # For a preflight that names no headers.
-ALLOWED_HEADERS = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, X-Voice-Id, Model"
+ALLOWED_HEADERS = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, X-Voice-Id, Model, xi-api-key"
 ALLOWED_METHODS = "GET, POST, PUT, PATCH, DELETE"
 MAX_AGE = "7200"  # seconds; browsers keep it no longer
 

@@ -152,6 +152,20 @@ class ListedVoices(Reply, frozen=True):
     voices: list[ListedVoice]
 
 
+class ElevenLabsVoice(Reply, frozen=True):
+    """A voice in the form of ElevenLabs' API."""
+
+    voice_id: str
+    name: str
+    category: str = "cloned"
+
+
+class ElevenLabsVoices(Reply, frozen=True):
+    """The voices in the form of ElevenLabs' API."""
+
+    voices: list[ElevenLabsVoice]
+
+
 class CreatedVoice(Reply, frozen=True):
     """A new voice in the form of OpenAI's API."""
 

@@ -109,7 +109,15 @@ def body(chance: random.Random) -> tuple[str, bytes]:
 def message(chance: random.Random) -> bytes:
     """A whole HTTP/1.1 request, perhaps malformed."""
     path = chance.choice(
-        ["/v1/tts", "/v1/audio/speech", "/v1/codes", "/model", "/v1/references/add", "/v1/vqgan/encode"]
+        [
+            "/v1/tts",
+            "/v1/audio/speech",
+            "/v1/text-to-speech/ada",
+            "/v1/codes",
+            "/model",
+            "/v1/references/add",
+            "/v1/vqgan/encode",
+        ]
     )
     method = chance.choice(["POST"] * 20 + ["GET", "PATCH", "DELETE"])
     kind, content = body(chance)

@@ -21,6 +21,7 @@ WEIGHT = 100
 
 _ADDRESS = re.compile(r"([A-Za-z0-9_.\-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 _SPEECH = ("/v1/tts", "/v1/tts/live", "/v1/audio/speech", "/v1/codes")
+_VOICED_SPEECH = "/v1/text-to-speech/"  # the id of a voice follows
 
 
 class Options(NamedTuple):
@@ -104,6 +105,7 @@ def _defaults() -> list[str]:
 
 def _frontend(options: Options) -> list[str]:
     tls = f" ssl crt {options.certificate} alpn h2,http/1.1" if options.certificate else ""
+    voiced = " ".join(prefix + _VOICED_SPEECH for prefix in ("", "/compat"))
     speech = " ".join(prefix + path for prefix in ("", "/compat") for path in _SPEECH)
     return [
         f"bind {options.listen}{tls}",
@@ -113,6 +115,7 @@ def _frontend(options: Options) -> list[str]:
         "http-request return status 404 if { path /metrics } || { path_beg /debug/ }",
         # Until its first sound, a speech request has changed nothing: it can be made again elsewhere.
         f"acl speech path {speech}",
+        f"acl speech path_beg {voiced}",
         "http-request disable-l7-retry unless speech || METH_GET",
         "http-response set-header X-Served-By %s",
         "use_backend by_voice if { req.hdr(X-Voice-Id) -m len gt 0 }",

@@ -10,7 +10,17 @@ from gateway.http import voice_header
 from gateway.http.forms import MULTIPART, URL_ENCODED
 from gateway.http.replies import EVENT_STREAM, JSON, MSGPACK
 from gateway.schema import replies
-from gateway.schema.openapi.schemas import FILE, ID, OPENAI_SPEECH, SPEECH, SPEECH_FORM, Schema, query_of_listing
+from gateway.schema.elevenlabs_fields import DEFAULT_OUTPUT, OUTPUT_FORMATS
+from gateway.schema.openapi.schemas import (
+    ELEVENLABS_SPEECH,
+    FILE,
+    ID,
+    OPENAI_SPEECH,
+    SPEECH,
+    SPEECH_FORM,
+    Schema,
+    query_of_listing,
+)
 
 PAGE_TYPES = ("text/html", "text/css", "text/javascript", "image/svg+xml")
 SOUND_TYPES = (
@@ -80,6 +90,9 @@ _TEXT: Schema = {"type": "string", "minLength": 1}
 _TEXTS: Schema = {"type": "array", "items": _TEXT}
 _NAMING: dict[str, Any] = {"allOf": [named("VoiceNaming")]}
 _AS_JSON: dict[str, Schema] = {"format": {"type": "string", "description": "json: the reply is JSON."}}
+_OUTPUT_FORMAT: dict[str, Schema] = {
+    "output_format": {"type": "string", "enum": list(OUTPUT_FORMATS), "default": DEFAULT_OUTPUT}
+}
 _CODES_HEADERS = ("X-Seed", "X-Sample-Rate", "X-Ignored-Fields", "X-Voice-Id")
 _SOUND_HEADERS = (*_CODES_HEADERS, "X-Frames", "X-Finish-Reason")
 _BY_VOICE: dict[str, Schema] = {
@@ -127,6 +140,27 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         {JSON: named(OPENAI_SPEECH), MSGPACK: named(OPENAI_SPEECH)},
         headers=_BY_VOICE,
         errors=(404, *_SPEECH_ERRORS),
+    ),
+    ("POST", "/v1/text-to-speech/{voice_id}"): Operation(
+        "speech",
+        "Text to sound in one piece, for ElevenLabs' clients",
+        {200: Answer("The sound.", _SOUND, _SOUND_HEADERS)},
+        {JSON: named(ELEVENLABS_SPEECH), MSGPACK: named(ELEVENLABS_SPEECH)},
+        query=_OUTPUT_FORMAT,
+        headers=_BY_VOICE,
+        errors=_SPEECH_ERRORS,
+    ),
+    ("POST", "/v1/text-to-speech/{voice_id}/stream"): Operation(
+        "speech",
+        "Text to sound, streamed, for ElevenLabs' clients",
+        {200: Answer("The sound, as it is made.", _SOUND, _SOUND_HEADERS)},
+        {JSON: named(ELEVENLABS_SPEECH), MSGPACK: named(ELEVENLABS_SPEECH)},
+        query=_OUTPUT_FORMAT,
+        headers=_BY_VOICE,
+        errors=_SPEECH_ERRORS,
+    ),
+    ("GET", "/v1/voices"): Operation(
+        "listings", "The voices, as ElevenLabs words them", _json(replies.ElevenLabsVoices)
     ),
     ("POST", "/v1/codes"): Operation(
         "speech",

@@ -11,6 +11,7 @@ from common.config import Gateway as Settings
 from gateway.audio.delivery import RATES
 from gateway.checkpoint.voice_ids import VOICE_ID
 from gateway.schema import replies
+from gateway.schema.elevenlabs_fields import ElevenLabsFields, VoiceSettings
 from gateway.schema.fields import FISH, OPENAI, Dialect, Fields, Prosody
 from gateway.schema.openai_fields import RENAMED, OwnFields
 from gateway.schema.voice_fields import Listing, Naming
@@ -22,6 +23,7 @@ FILE: Schema = {"type": "string", "format": "binary"}  # of a form
 ID: Schema = {"type": "string", "pattern": f"^{VOICE_ID}$"}
 _BLANK: Schema = {"type": "string", "pattern": r"^\s*$"}  # counts as absent
 SPEECH, OPENAI_SPEECH, SPEECH_FORM = "SpeechRequest", "OpenAISpeechRequest", "SpeechForm"
+ELEVENLABS_SPEECH = "ElevenLabsSpeechRequest"
 
 DESCRIPTIONS = {
     "text": "What is said, with `<|speaker:N|>` where another speaker begins. Control tokens of the model are refused.",
@@ -61,14 +63,16 @@ _NOT_IN_FORMS = ("references", "features")  # there one field is one part: recor
 
 def components(settings: Settings, context: int) -> dict[str, Schema]:
     """Build all named schemas. ``context``: positions of the model."""
-    kinds = [Fields, Prosody, OwnFields, Naming, *_all_replies()]
+    kinds = [Fields, Prosody, OwnFields, ElevenLabsFields, VoiceSettings, Naming, *_all_replies()]
     _, found = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     named = {name: _worded(schema) for name, schema in found.items()}
     speech, own, prosody = named.pop("Fields"), named.pop("OwnFields"), named.pop("Prosody")
+    elevenlabs, voice_settings = named.pop("ElevenLabsFields"), named.pop("VoiceSettings")
     named["VoiceNaming"] = named.pop("Naming")
     plain = _speech(speech, settings, context, prosody)
     named[SPEECH] = nullable(plain)
     named[OPENAI_SPEECH] = nullable(_openai(plain, own, prosody))
+    named[ELEVENLABS_SPEECH] = nullable(_elevenlabs(elevenlabs, settings, voice_settings))
     named[SPEECH_FORM] = _form(plain)
     return named
 
@@ -137,6 +141,11 @@ def _openai(speech: Schema, own: Schema, prosody: Schema) -> Schema:
     for name, schema in own["properties"].items():
         properties[name] = schema | {"description": _OPENAI_DESCRIPTIONS[name]}
     return {"type": "object", "required": ["input"], "properties": properties}
+
+
+def _elevenlabs(schema: Schema, settings: Settings, voice_settings: Schema) -> Schema:
+    properties = schema["properties"] | {"text": _text(settings), "voice_settings": nullable(voice_settings)}
+    return schema | {"properties": properties}
 
 
 def _form(speech: Schema) -> Schema:
