@@ -115,7 +115,9 @@ def scenarios(group: str, script: str, base: str) -> Scenario:
         except environment.UnavailableError as error:
             missing(str(error))
         variables = {
-            key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "OPENAI", "FISH"))
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("PYTHON", "OPENAI", "FISH", "ELEVENLABS"))
         }
         arguments = [base, scenario, json.dumps({"key": KEY} | options)]
         command = [str(interpreter), str(HERE / script), *arguments]
@@ -156,6 +158,11 @@ def fish_npm(server: Group) -> Scenario:
 @pytest.fixture
 def openai(server: Group) -> Scenario:
     return scenarios("sdks", "scripts/openai_sdk.py", server.base)
+
+
+@pytest.fixture
+def elevenlabs(server: Group) -> Scenario:
+    return scenarios("sdks", "scripts/elevenlabs_sdk.py", server.base)
 
 
 @pytest.fixture
