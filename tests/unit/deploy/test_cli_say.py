@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import stat
+import struct
 import wave
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli_fakes import RATE, serving, shoal, whole_wav
 
 from deploy.cli import players
+from gateway.audio import Delivery, Pipeline
 
 
 def test_a_streamed_wav_file_gets_its_true_length(tmp_path: Path) -> None:
@@ -26,7 +29,21 @@ def test_a_streamed_wav_file_gets_its_true_length(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
-@pytest.mark.parametrize(("name", "asked"), [("a.mp3", "mp3"), ("a.FLAC", "flac"), ("a", "wav")])
+def test_a_streamed_wav_file_for_telephones_gets_its_true_lengths(tmp_path: Path) -> None:
+    into = Pipeline(Delivery("wav_ulaw", 8_000), 8_000)
+    file = tmp_path / "hello.wav"
+    with serving() as server:
+        server.speech = [into.encode(np.zeros(500, np.float32)), into.encode(np.zeros(501, np.float32)), into.flush()]
+        result = shoal(server, "say", "Hello.", "-o", str(file), "--format", "wav_ulaw")
+        assert result.exit_code == 0, result.output
+    body = file.read_bytes()
+    riff, fact, data = (struct.unpack_from("<I", body, at)[0] for at in (4, 46, 54))
+    assert (riff, fact, data) == (len(body) - 8, 1_002, 1_002)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"), [("a.mp3", "mp3"), ("a.FLAC", "flac"), ("a", "wav"), ("a.ulaw", "ulaw"), ("a.alaw", "alaw")]
+)
 def test_the_name_tells_the_format(tmp_path: Path, name: str, asked: str) -> None:
     with serving() as server:
         server.speech = [b"bytes as ", b"they come"]
