@@ -13,7 +13,7 @@ from gateway.errors import RequestError
 from gateway.http.body import read_fields
 from gateway.http.replies import json_reply
 from gateway.schema import replies
-from gateway.schema.elevenlabs_fields import NAMES, translate
+from gateway.schema.elevenlabs_fields import DEFAULT_OUTPUT, NAMES, translate
 from gateway.schema.fields import FISH
 from gateway.services import GATEWAY
 from gateway.speech import encoded_stream, http_reply
@@ -39,7 +39,8 @@ async def voices(request: web.Request) -> web.Response:
 
 
 async def _speak(request: web.Request, streaming: bool) -> web.StreamResponse:
-    values, output = translate(await read_fields(request), request.query.get("output_format", ""), streaming)
+    formats = request.query.getall("output_format", [DEFAULT_OUTPUT])  # several are none that is known
+    values, output = translate(await read_fields(request), ",".join(formats), streaming)
     voice = await named_voice(request.app[GATEWAY], request.match_info["voice_id"], request[CLIENT].viewer)
     if voice is not None:
         values["reference_id"] = voice

@@ -72,12 +72,12 @@ class ElevenLabsRequest(NamedTuple):
 
 
 def translate(values: dict[Any, Any], output_format: str, streaming: bool) -> ElevenLabsRequest:
-    """Translate a body without nulls, and the query's ``output_format``, "" for none. Fields that aren't known stay.
+    """Translate a body without nulls. Fields that aren't known stay.
 
     Raises:
         ApiError: 400, naming the field.
     """
-    output = OUTPUT_FORMATS.get(output_format or DEFAULT_OUTPUT)
+    output = OUTPUT_FORMATS.get(output_format)
     if output is None:
         raise invalid("output_format", f"{output_format!r} is not known; known: {', '.join(OUTPUT_FORMATS)}")
     settings = values.get("voice_settings")

@@ -71,12 +71,14 @@ def test_it_is_the_same_speech_as_at_the_other_doors(tmp_path: Path) -> None:
 
 def test_fields_mean_what_they_mean_there() -> None:
     values, output = translate(
-        {"text": "Hi.", "voice_settings": {"stability": 0.3}, "apply_text_normalization": "off", "odd": 1}, "", True
+        {"text": "Hi.", "voice_settings": {"stability": 0.3}, "apply_text_normalization": "off", "odd": 1},
+        "mp3_44100_128",
+        True,
     )
     assert values["temperature"] == pytest.approx(0.7)
     assert (values["normalize"], values["streaming"], values["odd"]) == (False, True, 1)
     assert (output.format, output.rate, output.kilobits) == ("mp3", 44_100, 128)
-    assert "temperature" not in translate({"text": "Hi."}, "", False).values
+    assert "temperature" not in translate({"text": "Hi."}, "pcm_8000", False).values
 
 
 @pytest.mark.parametrize(
@@ -84,6 +86,9 @@ def test_fields_mean_what_they_mean_there() -> None:
     [
         ({}, "mp3_44100_100", 400, "output_format"),
         ({}, "pcm", 400, "output_format"),
+        ({}, "%20", 400, "output_format"),
+        ({}, "&output_format=", 400, "output_format"),
+        ({}, "pcm_8000&output_format=pcm_16000", 400, "output_format"),
         ({"text": " "}, "", 400, "text"),
         ({"text": 1}, "", 400, "text"),
         ({"seed": -1}, "", 400, "seed"),
