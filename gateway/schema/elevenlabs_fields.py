@@ -36,7 +36,7 @@ OUTPUT_FORMATS = {
     "ulaw_8000": OutputFormat("ulaw", 8_000),
     "alaw_8000": OutputFormat("alaw", 8_000),
 }
-"""What ``output_format`` may be."""
+"""Formats by the names that ``output_format`` has for them."""
 
 
 class VoiceSettings(Struct, frozen=True):
@@ -80,9 +80,6 @@ def translate(values: dict[Any, Any], output_format: str, streaming: bool) -> El
     output = OUTPUT_FORMATS.get(output_format)
     if output is None:
         raise invalid("output_format", f"{output_format!r} is not known; known: {', '.join(OUTPUT_FORMATS)}")
-    settings = values.get("voice_settings")
-    if isinstance(settings, dict):
-        values = values | {"voice_settings": {name: value for name, value in settings.items() if value is not None}}
     given = tidied({name: value for name, value in values.items() if isinstance(name, str)}, keep=("text",))
     known = [name for name in ElevenLabsFields.__struct_fields__ if name in given]
     own = convert({name: given.pop(name) for name in known}, ElevenLabsFields)

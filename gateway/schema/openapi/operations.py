@@ -114,6 +114,19 @@ _SPEECH_ERRORS = (429, 500, 503)
 _VOICE_ERRORS = (409, 429, 500, 503, 507)
 _NOT_CHANGED = Answer("The browser has it.", {})
 
+
+def _elevenlabs_speech(how: str, answer: str) -> Operation:
+    return Operation(
+        "speech",
+        f"Text to sound, {how}, for ElevenLabs' clients",
+        {200: Answer(answer, _SOUND, _SOUND_HEADERS)},
+        {JSON: named(ELEVENLABS_SPEECH), MSGPACK: named(ELEVENLABS_SPEECH)},
+        query=_OUTPUT_FORMAT,
+        headers=_BY_VOICE,
+        errors=_SPEECH_ERRORS,
+    )
+
+
 OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/v1/tts"): Operation(
         "speech",
@@ -141,24 +154,8 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         headers=_BY_VOICE,
         errors=(404, *_SPEECH_ERRORS),
     ),
-    ("POST", "/v1/text-to-speech/{voice_id}"): Operation(
-        "speech",
-        "Text to sound in one piece, for ElevenLabs' clients",
-        {200: Answer("The sound.", _SOUND, _SOUND_HEADERS)},
-        {JSON: named(ELEVENLABS_SPEECH), MSGPACK: named(ELEVENLABS_SPEECH)},
-        query=_OUTPUT_FORMAT,
-        headers=_BY_VOICE,
-        errors=_SPEECH_ERRORS,
-    ),
-    ("POST", "/v1/text-to-speech/{voice_id}/stream"): Operation(
-        "speech",
-        "Text to sound, streamed, for ElevenLabs' clients",
-        {200: Answer("The sound, as it is made.", _SOUND, _SOUND_HEADERS)},
-        {JSON: named(ELEVENLABS_SPEECH), MSGPACK: named(ELEVENLABS_SPEECH)},
-        query=_OUTPUT_FORMAT,
-        headers=_BY_VOICE,
-        errors=_SPEECH_ERRORS,
-    ),
+    ("POST", "/v1/text-to-speech/{voice_id}"): _elevenlabs_speech("in one piece", "The sound."),
+    ("POST", "/v1/text-to-speech/{voice_id}/stream"): _elevenlabs_speech("streamed", "The sound, as it is made."),
     ("GET", "/v1/voices"): Operation(
         "listings", "The voices, as ElevenLabs words them", _json(replies.ElevenLabsVoices)
     ),

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import av
 import numpy as np
+import soundfile
+from gateway_fakes import RATE
 
 from common.messages import Array
 
@@ -51,3 +53,10 @@ def noise_db(expected: Array, got: Array) -> float:
     """Power of the difference over that of what is expected, in dB."""
     assert len(expected) == len(got)
     return float(10 * np.log10(np.mean((expected - got) ** 2) / np.mean(expected**2) + 1e-20))
+
+
+def recording() -> bytes:
+    """Two seconds of a tone, a WAV file."""
+    file = io.BytesIO()
+    soundfile.write(file, 0.3 * np.sin(np.arange(2 * RATE) * 0.1), RATE, format="WAV")
+    return file.getvalue()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
-import numpy as np
 import pytest
-import soundfile
-from gateway_fakes import RATE, Client, post, run, serving, speak
-from gateway_sound import decode
+from gateway_fakes import Client, post, run, serving, speak
+from gateway_sound import decode, recording
 
 from gateway.schema.elevenlabs_fields import OUTPUT_FORMATS, translate
 
@@ -119,7 +116,7 @@ def test_a_voice_that_is_not_there_is_an_error_and_those_there_are_listed(tmp_pa
             error = msgspec.json.decode(body)["error"]
             assert (reply.status, error["code"], error["param"]) == (400, "voice_not_found", "voice_id")
             form = aiohttp.FormData({"id": "anna", "text": "Hi."})
-            form.add_field("audio", _recording(), filename="anna.wav")
+            form.add_field("audio", recording(), filename="anna.wav")
             async with client.post("/v1/references/add", data=form) as added:
                 assert added.status == 200
             async with client.get("/v1/voices") as listed:
@@ -141,9 +138,3 @@ def test_the_key_comes_in_their_header(tmp_path: Path) -> None:
                     assert reply.status == status
 
     run(test)
-
-
-def _recording() -> bytes:
-    file = io.BytesIO()
-    soundfile.write(file, 0.3 * np.sin(np.arange(2 * RATE) * 0.1), RATE, format="WAV")
-    return file.getvalue()

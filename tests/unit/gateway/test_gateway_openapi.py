@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
 import aiohttp
 import msgspec
-import numpy as np
 import pytest
-import soundfile
 from aiohttp import hdrs
-from gateway_fakes import RATE, TINY_MODEL, Client, post, run, serving
+from gateway_fakes import TINY_MODEL, Client, post, run, serving
+from gateway_sound import recording
 
 from common.config import Gateway as Settings
 from gateway import app
@@ -147,7 +145,7 @@ def test_replies_of_the_library_are_as_described(tmp_path: Path) -> None:
     def form(**texts: str) -> aiohttp.FormData:
         form = aiohttp.FormData(texts)
         for name in ("audio", "audio_sample", "voices"):
-            form.add_field(name, _recording(), filename="voice.wav")
+            form.add_field(name, recording(), filename="voice.wav")
         return form
 
     async def test() -> None:
@@ -218,9 +216,3 @@ def test_errors_are_as_described(tmp_path: Path) -> None:
 
 def _formats() -> list[Any]:
     return list(get_args(fields.Format))
-
-
-def _recording() -> bytes:
-    file = io.BytesIO()
-    soundfile.write(file, 0.3 * np.sin(np.arange(2 * RATE) * 0.1), RATE, format="WAV")
-    return file.getvalue()
